@@ -1,0 +1,205 @@
+"""The schema of a run, strict on the way in, complete on the way out.
+
+A config is TOML, a dict, or keyword arguments; `--set key.path=value` changes single keys. Unknown
+keys and bad values are refused in one line that names the key.
+"""
+
+from __future__ import annotations
+
+import datetime
+import tomllib
+from collections import namedtuple
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+import tomli_w
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny, ValidationError
+
+from flamejax import registry
+from flamejax.errors import InputError
+
+Positive = Annotated[float, Field(gt=0)]
+NonNegative = Annotated[float, Field(ge=0)]
+Fraction = Annotated[float, Field(gt=0, lt=1)]
+Count = Annotated[int, Field(gt=0, lt=2**31)]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class Data(Section):
+    name: str = "mnist_mini"
+    dir: str = ""  # folder (or archive) that holds the files; not needed for bundled data
+    limit: Literal["all"] | Count = "all"  # use only so many samples, drawn by the seed
+
+
+class Partition(Section):
+    name: str = "hybrid"
+    clients: Count = 10
+    q: Count = 2  # classes per client: qlabel, hybrid
+    beta: Positive = 0.5  # Dirichlet concentration: dirichlet, quantity, hybrid
+    sigma: NonNegative = 0.1  # noise level: quality
+    min_samples: Annotated[int, Field(ge=3, lt=2**31)] = 10  # per client, all splits together
+    overlap: bool = False  # quantity, hybrid: clients draw from all samples, as published
+    test: Fraction = 0.2  # share of each client's samples kept for test
+
+
+class ModelChoice(Section):
+    name: str = "mlp"
+
+
+class MethodSettings(Section):
+    """Base of every method's settings. Floats become traced hyper-parameters, all else structure."""
+
+    name: str
+    preset: str
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]]  # the first one is the default
+
+    def hyper(self) -> Any:
+        """A named tuple of the float settings, for the compiled round."""
+        values = {k: v for k, v in self if isinstance(v, float)}
+        return namedtuple("Hyper", values.keys())(**values)  # type: ignore[misc]
+
+
+class Participation(Section):
+    clients_per_round: Literal["all"] | Count = "all"
+
+
+class Selection(Section):
+    on: Literal["validation", "test"] = "validation"  # `test` is the paper's oracle choice
+    validation: Fraction = 0.1  # share of each client's training samples held out for it
+
+
+class Engine(Section):
+    execution: Literal["auto", "map", "vmap", "chunk"] = "auto"
+    chunk: Literal["auto"] | Count = "auto"  # clients side by side with execution = "chunk"
+    devices: Literal["auto"] | Count = "auto"
+    rounds_per_call: Literal["auto"] | Count = "auto"
+    resum_every: Count = 100  # rounds between exact sums of all messages
+    precision: Literal["float32", "float64"] = "float32"
+
+
+def _method(value: Any) -> Any:
+    """Settings of the named method, its preset's values under the explicit ones."""
+    if isinstance(value, MethodSettings):
+        return value
+    if not isinstance(value, Mapping):
+        raise InputError(f"method must be a table of settings, got {value!r}")
+    name = value.get("name", "flame")
+    if not isinstance(name, str):
+        raise InputError(f"method.name must be a string, got {name!r}")
+    registry.check("methods", name, "method.name")
+    settings = registry.get("methods", name)
+    preset = value.get("preset", next(iter(settings.presets)))
+    if preset not in settings.presets:
+        known = " or ".join(f"'{p}'" for p in settings.presets)
+        raise InputError(f"method.preset = {preset!r}: {name} has {known}")
+    try:
+        return settings(**{**settings.presets[preset], **value, "name": name, "preset": preset})
+    except ValidationError as error:
+        raise InputError(_one_line(error, settings, "method")) from None
+
+
+class Config(Section):
+    """A whole run."""
+
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    rounds: Count = 300
+    eval_every: Count = 5
+    data: Data = Data()
+    partition: Partition = Partition()
+    model: ModelChoice = ModelChoice()
+    method: Annotated[SerializeAsAny[MethodSettings], BeforeValidator(_method)]
+    participation: Participation = Participation()
+    selection: Selection = Selection()
+    engine: Engine = Engine()
+
+    def to_toml(self) -> str:
+        return tomli_w.dumps(self.model_dump())
+
+
+def make(values: Mapping[str, Any]) -> Config:
+    """A checked config from nested values; whatever is missing takes its default."""
+    try:
+        config = Config(**{"method": {}, **values})
+    except ValidationError as error:
+        raise InputError(_one_line(error, Config, "")) from None
+    for kind, name, key in (
+        ("partitions", config.partition.name, "partition.name"),
+        ("models", config.model.name, "model.name"),
+        ("datasets", config.data.name, "data.name"),
+    ):
+        registry.check(kind, name, key)
+    selected, clients = config.participation.clients_per_round, config.partition.clients
+    if selected != "all" and selected > clients:
+        raise InputError(
+            f"participation.clients_per_round = {selected} exceeds partition.clients = {clients}"
+        )
+    return config
+
+
+def load(path: str | Path) -> dict[str, Any]:
+    """The nested values of a TOML file."""
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path}: cannot read the config: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(f"{path}: not valid TOML: {' '.join(str(error).split())}") from None
+
+
+def override(values: dict[str, Any], assignment: str) -> None:
+    """Apply one ``key.path=value`` in place; the value is TOML, or else taken as a string."""
+    path, equals, text = assignment.partition("=")
+    *tables, key = (part.strip() for part in path.split("."))
+    if not equals or not key or not all(tables):
+        raise InputError(f"--set {assignment}: write it as key.path=value, e.g. method.rho=0.1")
+    try:
+        value = tomllib.loads(f"v = {text}")["v"]
+        if isinstance(value, datetime.date | datetime.time | dict):
+            value = text
+    except (tomllib.TOMLDecodeError, RecursionError):
+        value = text
+    for table in tables:
+        values = values.setdefault(table, {})
+        if not isinstance(values, dict):
+            raise InputError(f"--set {assignment}: '{table}' is a value, not a table")
+    values[key] = value
+
+
+def merge(base: dict[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
+    """`extra` laid over `base`, table by table."""
+    for key, value in extra.items():
+        if isinstance(value, Mapping) and isinstance(base.get(key), Mapping):
+            value = merge(dict(base[key]), value)
+        base[key] = value
+    return base
+
+
+def _one_line(error: ValidationError, schema: type[BaseModel], prefix: str) -> str:
+    """The first complaint of pydantic as `key = value should be ...`."""
+    problem = error.errors()[0]
+    fields, depth = schema.model_fields, 0
+    for depth, part in enumerate(problem["loc"], start=1):
+        inner = fields[part].annotation if part in fields else None
+        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+            break  # what follows in `loc` names the branch of a union, not a key
+        if depth < len(problem["loc"]):
+            fields = inner.model_fields
+    where = problem["loc"][:depth]
+    key = ".".join([prefix] * bool(prefix) + [str(part) for part in where])
+    if problem["type"] == "extra_forbidden":
+        return f"{key} is not a known key{registry.nearest(str(where[-1]), sorted(fields))}"
+    wishes = [
+        p["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
+        for p in error.errors()
+        if p["loc"][:depth] == where
+    ]
+    return f"{key} = {_short(problem['input'])} should be {' or '.join(dict.fromkeys(wishes))}"
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

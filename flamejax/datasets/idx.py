@@ -1,0 +1,104 @@
+"""MNIST and Fashion-MNIST from their idx files, plain or gzipped, train and test together.
+
+When the QMNIST label files lie beside MNIST's, they give the writer of every image: their third
+column, in file order, the first 10,000 rows of the test file.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from flamejax.config import Data
+from flamejax.errors import InputError
+from flamejax.types import Dataset
+
+MNIST_MEAN, MNIST_STD = 0.1307, 0.3081
+_DTYPES = {0x08: np.dtype(np.uint8), 0x0C: np.dtype(">i4")}
+
+
+def mnist(settings: Data) -> Dataset:
+    folder = _folder(settings)
+    data = _images_and_labels(folder)
+    parts = [
+        _find(folder, f"qmnist-{split}-labels-idx2-int", missing_ok=True)
+        for split in ("train", "test")
+    ]
+    if parts[0] is None or parts[1] is None:
+        return data
+    train, test = read(parts[0], 2), read(parts[1], 2)
+    if len(train) != 60_000 or len(test) < 10_000 or train.shape[1] < 3 or test.shape[1] < 3:
+        raise InputError(f"{parts[0]}: not the QMNIST labels of MNIST: {train.shape}, {test.shape}")
+    writers = np.concatenate([train[:, 2], test[:10_000, 2]])
+    if len(writers) != len(data.labels):
+        raise InputError(f"{folder}: QMNIST labels need all 70,000 MNIST images beside them")
+    return data._replace(writers=np.unique(writers, return_inverse=True)[1].astype(np.int32))
+
+
+def fashion_mnist(settings: Data) -> Dataset:
+    return _images_and_labels(_folder(settings))
+
+
+def read(path: Path, dims: int) -> np.ndarray:
+    """The array in an idx file; anything but exactly what its header announces is refused."""
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            header = file.read(4 + 4 * dims)
+            if len(header) < 4 + 4 * dims or header[:2] != b"\0\0" or header[2] not in _DTYPES:
+                raise InputError(f"{path}: not an idx file")
+            if header[3] != dims:
+                raise InputError(f"{path}: {header[3]} dimensions where {dims} are expected")
+            shape = tuple(int(n) for n in np.frombuffer(header[4:], ">u4"))
+            dtype = _DTYPES[header[2]]
+            expected = math.prod(shape) * dtype.itemsize
+            if expected > 2**31:
+                raise InputError(f"{path}: claims {expected} bytes, more than any known idx file")
+            payload = file.read(expected + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{path}: cannot be read: {error}") from None
+    if len(payload) != expected:
+        more = "more" if len(payload) > expected else "fewer"
+        raise InputError(f"{path}: {more} bytes than the {expected} its header announces")
+    return np.frombuffer(payload, dtype).reshape(shape)
+
+
+def _images_and_labels(folder: Path) -> Dataset:
+    images, labels = [], []
+    for split in ("train", "t10k"):
+        path = _find(folder, f"{split}-images-idx3-ubyte")
+        images.append(read(path, 3))
+        labels.append(read(_find(folder, f"{split}-labels-idx1-ubyte"), 1))
+        if len(images[-1]) != len(labels[-1]):
+            raise InputError(f"{path}: {len(images[-1])} images but {len(labels[-1])} labels")
+        if images[-1].shape[1:] != images[0].shape[1:]:
+            raise InputError(f"{path}: images of another size than the training images")
+    return Dataset(
+        images=np.concatenate(images)[..., None],
+        labels=np.concatenate(labels).astype(np.int32),
+        classes=10,
+        mean=MNIST_MEAN,
+        std=MNIST_STD,
+    )
+
+
+def _folder(settings: Data) -> Path:
+    folder = Path(settings.dir)
+    if not settings.dir or not folder.is_dir():
+        raise InputError(
+            f"data.dir = '{settings.dir}' is not a folder; {settings.name} needs one with its idx "
+            "files (train-images-idx3-ubyte.gz and so on)"
+        )
+    return folder
+
+
+def _find(folder: Path, stem: str, missing_ok: bool = False) -> Path | None:
+    for name in (stem, f"{stem}.gz", stem.replace("-idx", ".idx"), stem.replace("-idx", ".idx") + ".gz"):
+        if (folder / name).is_file():
+            return folder / name
+    if missing_ok:
+        return None
+    raise InputError(f"data.dir: {folder / stem}.gz is missing")

@@ -1,0 +1,180 @@
+"""From a config to compiled functions on devices."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from flamejax import tree
+from flamejax.config import Config
+from flamejax.engine.devices import AXIS, lay_out, make_mesh
+from flamejax.engine.execution import Plan, choose
+from flamejax.engine.rounds import (
+    Cohort,
+    RoundInfo,
+    Setting,
+    State,
+    make_round,
+    make_shard,
+    no_round,
+    visit,
+)
+from flamejax.evaluate import Sums, score
+from flamejax.federation import TRAIN, Federation
+from flamejax.types import Method, Model, Shard, Tree
+
+
+class Engine(NamedTuple):
+    """A run, compiled. Functions that take a state to `run` consume it."""
+
+    state: State  # before the first round
+    run: Callable[[State, int], tuple[State, RoundInfo]]  # some rounds; a row of info each
+    evaluate: Callable[[State], Sums]  # every client's sums [C, ...], on the host
+    models: Callable[[State, int], tuple[Tree | None, Tree]]  # global and one personalized model
+    plan: Plan
+    selected: int  # clients per round
+    parameters: int  # of one model
+    bytes_up: int  # one message
+    bytes_down: int  # one broadcast
+    compile_seconds: float
+
+
+def build(
+    config: Config, method: Method, model: Model, federation: Federation, rounds_per_call: int = 1
+) -> Engine:
+    clients, wanted = federation.clients, config.participation.clients_per_round
+    selected = clients if wanted == "all" else wanted
+    mesh = make_mesh(config.engine.devices, useful=selected)
+    devices = mesh.devices.size
+
+    work = federation.counts[:, TRAIN]
+    layout = lay_out(work, devices)
+    batch = min(getattr(config.method, "batch", 1), int(work.max()))
+    steps = -(-np.append(work, 0)[layout.client] // batch)
+    plan = choose(
+        config.engine,
+        mesh.devices.flat[0].platform,
+        steps.reshape(devices, -1),
+        cohort=-(-selected // devices),
+    )
+
+    init_key, run_key = jax.random.split(jax.random.key(config.seed))
+    setting = Setting(
+        hyper=jax.tree.map(lambda v: jnp.asarray(v, float), config.method.hyper()),
+        key=run_key,
+        arrays=federation.arrays,
+        counts=np.pad(federation.counts, ((0, 1), (0, 0))).astype(np.int32),
+        client=layout.client,
+        slot=layout.slot,
+    )
+    setting_specs = Setting(*[P()] * 4, client=P(AXIS), slot=P())
+    state_specs = State(round=P(), server=P(), clients=P(AXIS), mean=P())
+    setting = _place(mesh, setting, setting_specs)
+
+    def initial(setting: Setting, key: Array) -> State:
+        x, _ = federation.read(setting.arrays, jnp.zeros((), jnp.int32), jnp.zeros(1, jnp.int32))
+        server, client = method.init(setting.hyper, model.init(key, x))
+        shard = make_shard(federation, setting, jnp.zeros((), jnp.int32))
+        mean = _first_mean(method, setting, server, client, shard)
+        return State(jnp.zeros((), jnp.int32), server, tree.stack(client, len(layout.client)), mean)
+
+    state_shape = jax.eval_shape(initial, setting, init_key)
+    shardings = jax.tree.map(
+        lambda spec, part: jax.tree.map(lambda _: NamedSharding(mesh, spec), part),
+        state_specs, state_shape, is_leaf=lambda x: isinstance(x, P),
+    )  # fmt: skip
+    state = jax.jit(initial, out_shardings=shardings)(setting, init_key)
+
+    one_round = make_round(
+        method,
+        federation,
+        selected=selected,
+        devices=devices,
+        width=plan.width,
+        resum_every=config.engine.resum_every,
+    )
+
+    def many(state: State, setting: Setting, rounds: Array) -> tuple[State, RoundInfo]:
+        def body(i: Array, carry: tuple[State, RoundInfo]) -> tuple[State, RoundInfo]:
+            state, log = carry
+            state, info = one_round(setting, state)
+            return state, jax.tree.map(lambda rows, row: rows.at[i].set(row), log, info)
+
+        return lax.fori_loop(0, rounds, body, (state, tree.stack(no_round(), rounds_per_call)))
+
+    scores = score(model, federation)
+
+    def evaluate(state: State, setting: Setting) -> Sums:
+        def one(client: Tree, number: Array) -> Sums:
+            shared, personal = method.models(state.server, client)
+            models = (personal,) if shared is None else (personal, shared)
+            return scores(setting.arrays, setting.counts[number], number, models)
+
+        everyone = Cohort(jnp.arange(len(setting.client)), setting.client)
+        return visit(
+            one, lambda carry, sums, who: (carry, sums), (), lambda _: state.clients,
+            everyone, plan.width, clients,
+        )[1]  # fmt: skip
+
+    def over_mesh(f: Callable[..., Any], inputs: tuple, outputs: Any) -> Callable[..., Any]:
+        return jax.shard_map(f, mesh=mesh, in_specs=inputs, out_specs=outputs, check_vma=False)
+
+    started = time.perf_counter()
+    run_mapped = over_mesh(many, (state_specs, setting_specs, P()), (state_specs, P()))
+    run_compiled = (
+        jax.jit(run_mapped, donate_argnums=0).lower(state, setting, np.int32(0)).compile()
+    )
+    evaluate_mapped = over_mesh(evaluate, (state_specs, setting_specs), P(AXIS))
+    evaluate_compiled = jax.jit(evaluate_mapped).lower(state, setting).compile()
+    compile_seconds = time.perf_counter() - started
+
+    def run(state: State, rounds: int) -> tuple[State, RoundInfo]:
+        state, log = run_compiled(state, setting, np.int32(rounds))
+        return state, jax.tree.map(lambda x: np.asarray(x)[:rounds], log)
+
+    def evaluate_all(state: State) -> Sums:
+        sums = evaluate_compiled(state, setting)
+        return jax.tree.map(lambda x: np.asarray(x)[layout.slot[:-1]], sums)
+
+    def models(state: State, client: int) -> tuple[Tree | None, Tree]:
+        one = jax.tree.map(lambda x: x[layout.slot[client]], state.clients)
+        return method.models(state.server, one)
+
+    _, personal = jax.eval_shape(lambda s: models(s, 0), state_shape)
+    return Engine(
+        state=state,
+        run=run,
+        evaluate=evaluate_all,
+        models=models,
+        plan=plan,
+        selected=selected,
+        parameters=tree.size(personal),
+        bytes_up=tree.nbytes(state_shape.mean),
+        bytes_down=tree.nbytes(state_shape.server),
+        compile_seconds=compile_seconds,
+    )
+
+
+def _place(mesh: Mesh, values: Tree, specs: Tree) -> Tree:
+    """Put every part of a named tuple on the mesh as its spec says."""
+    return type(values)(
+        *(jax.device_put(value, NamedSharding(mesh, spec)) for value, spec in zip(values, specs, strict=True))
+    )
+
+
+def _first_mean(method: Method, setting: Setting, server: Tree, client: Tree, shard: Shard) -> Tree:
+    """The mean message before any client was selected; zeros for methods without memory."""
+    if method.last_message:
+        return method.last_message(setting.hyper, client, shard)
+    message = jax.eval_shape(
+        lambda key: method.client(setting.hyper, server, client, shard, key)[1], setting.key
+    )
+    return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), message)

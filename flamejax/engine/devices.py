@@ -1,0 +1,65 @@
+"""Which devices a run uses, and how its clients are laid out on them."""
+
+from __future__ import annotations
+
+import os
+from typing import Literal, NamedTuple
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh
+
+from flamejax.errors import InputError
+
+AXIS = "clients"
+
+
+def make_mesh(requested: int | Literal["auto"], useful: int) -> Mesh:
+    """A mesh with one axis, the clients'.
+
+    On CPU a "device" is a thread pool: one per core is fastest, and has to be arranged before JAX
+    starts. `auto` takes every device, but no more than `useful`.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
+        try:
+            jax.config.update("jax_num_cpu_devices", cores if requested == "auto" else requested)
+        except RuntimeError:
+            pass  # JAX is already running; its devices are what there is
+    devices = jax.devices()
+    if requested == "auto":
+        requested = min(len(devices), useful)
+    if requested > len(devices):
+        raise InputError(
+            f"engine.devices = {requested} but JAX has {len(devices)} {devices[0].platform} "
+            "device(s); on CPU more can be had only before JAX starts"
+        )
+    return Mesh(np.array(devices[:requested]), (AXIS,), axis_types=(AxisType.Auto,))
+
+
+class Layout(NamedTuple):
+    """Clients in slots. Device d owns slots d*K .. d*K+K-1, its clients by falling size."""
+
+    client: np.ndarray  # [D * K] the client in each slot, C where the slot is empty
+    slot: np.ndarray  # [C + 1] the slot of each client; the last entry is unused
+
+
+def lay_out(work: np.ndarray, devices: int) -> Layout:
+    """Give every device an equal number of slots and, as nearly as is easy, equal work [C].
+
+    Clients are dealt from the largest to the smallest, there and back again over the devices.
+    """
+    clients = len(work)
+    slots = -(-clients // devices)
+    order = np.append(np.argsort(-work, kind="stable"), np.full(slots * devices - clients, clients))
+    client = order[turns(devices, slots)].reshape(-1)
+    slot = np.zeros(clients + 1, np.int32)
+    slot[client] = np.arange(len(client))
+    return Layout(client.astype(np.int32), slot)
+
+
+def turns(devices: int, each: int) -> np.ndarray:
+    """[devices, each] which place of a sorted list every device takes: there and back again."""
+    table = np.arange(devices * each).reshape(each, devices)
+    table[1::2] = table[1::2, ::-1].copy()
+    return table.T

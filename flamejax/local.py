@@ -1,0 +1,135 @@
+"""Local training of one client: the loops every method shares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array, lax
+
+from flamejax import tree
+from flamejax.shuffle import permute
+from flamejax.types import Batch, Info, Model, Shard, Tree
+
+Gradient = Callable[[Tree, Batch], tuple[Array, Tree]]  # parameters, batch -> mean loss, gradient
+
+
+def read_batch(shard: Shard, key: Array, index: Array, size: int) -> Batch:
+    """Batch number `index` of the epoch whose shuffle is `key`; the last one may be partial."""
+    position = index * size + jnp.arange(size)
+    valid = position < shard.count
+    x, y = shard.read(permute(key, jnp.where(valid, position, 0), shard.count))
+    return Batch(x, y, valid.astype(float))
+
+
+def each_batch(
+    step: Callable[[Tree, Batch], Tree], carry: Tree, shard: Shard, key: Array, epochs: int, size: int
+) -> Tree:
+    """`carry` after `step` has seen every batch of every epoch, each epoch in its own order.
+
+    The inner loop runs for as many batches as the client has, so small clients cost little.
+    """
+    size = min(size, shard.largest)
+
+    def epoch(loop: tuple[Array, Tree], _: None) -> tuple[tuple[Array, Tree], None]:
+        number, carry = loop
+        order = jax.random.fold_in(key, number)
+        carry = lax.fori_loop(
+            0,
+            _batches(shard, size),
+            lambda j, inner: step(inner, read_batch(shard, order, j, size)),
+            carry,
+        )
+        return (number + 1, carry), None
+
+    return lax.scan(epoch, (jnp.zeros((), jnp.int32), carry), None, length=epochs)[0][1]
+
+
+def sgd(
+    gradient: Gradient,
+    optimizer: optax.GradientTransformation,
+    params: Tree,
+    shard: Shard,
+    key: Array,
+    epochs: int,
+    size: int,
+) -> tuple[Tree, Info]:
+    """Epochs of mini-batch descent; the optimiser starts afresh."""
+
+    def step(carry: Tree, batch: Batch) -> Tree:
+        params, memory, info = carry
+        loss, grads = gradient(params, batch)
+        params, memory = _descend(optimizer, grads, params, memory)
+        return params, memory, _count(info, loss, batch)
+
+    start = (params, optimizer.init(params), no_info())
+    params, _, info = each_batch(step, start, shard, key, epochs, size)
+    return params, info
+
+
+def until(
+    gradient: Gradient,
+    optimizer: optax.GradientTransformation,
+    params: Tree,
+    shard: Shard,
+    size: int,
+    tolerance: Array,
+    max_steps: int,
+) -> tuple[Tree, Info]:
+    """Full-gradient descent until the squared norm of the gradient is at most `tolerance`."""
+    order = jax.random.key(0)  # a full gradient does not depend on the order of its batches
+
+    def full_gradient(params: Tree) -> tuple[Tree, Info]:
+        def step(carry: tuple[Tree, Info], batch: Batch) -> tuple[Tree, Info]:
+            total, info = carry
+            loss, grads = gradient(params, batch)
+            return tree.add(total, tree.scale(jnp.sum(batch.weight), grads)), _count(info, loss, batch)
+
+        total, info = each_batch(step, (tree.zeros_like(params), no_info()), shard, order, 1, size)
+        return tree.scale(1 / jnp.maximum(info.samples, 1), total), info
+
+    def step(carry: Tree) -> Tree:
+        taken, params, memory, grads, info = carry
+        params, memory = _descend(optimizer, grads, params, memory)
+        grads, seen = full_gradient(params)
+        return taken + 1, params, memory, grads, tree.add(info, seen)
+
+    def unfinished(carry: Tree) -> Array:
+        taken, _, _, grads, _ = carry
+        return (taken < max_steps) & (tree.squared_norm(grads) > tolerance)
+
+    start = (jnp.zeros((), jnp.int32), params, optimizer.init(params), *full_gradient(params))
+    _, params, _, _, info = lax.while_loop(unfinished, step, start)
+    return params, info
+
+
+def mean_loss(model: Model) -> Callable[[Tree, Batch], Array]:
+    """The loss f_i on one batch, padding left out."""
+
+    def loss(params: Tree, batch: Batch) -> Array:
+        losses = model.loss(model.apply(params, batch.x), batch.y)
+        return jnp.sum(batch.weight * losses) / jnp.maximum(jnp.sum(batch.weight), 1)
+
+    return loss
+
+
+def no_info() -> Info:
+    return Info(loss=jnp.zeros(()), samples=jnp.zeros(()), steps=jnp.zeros((), jnp.int32))
+
+
+def _batches(shard: Shard, size: int) -> Array:
+    return (shard.count + size - 1) // size
+
+
+def _descend(
+    optimizer: optax.GradientTransformation, grads: Tree, params: Tree, memory: optax.OptState
+) -> tuple[Tree, optax.OptState]:
+    updates, memory = optimizer.update(grads, memory, params)
+    return optax.apply_updates(params, updates), memory
+
+
+def _count(info: Info, loss: Array, batch: Batch) -> Info:
+    samples = jnp.sum(batch.weight)
+    return Info(info.loss + samples * loss, info.samples + samples, info.steps + 1)

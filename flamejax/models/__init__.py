@@ -1,0 +1,25 @@
+"""Networks behind `Model(init, apply, loss)`: one file per family."""
+
+from __future__ import annotations
+
+from flax import linen as nn
+from jax import Array, lax
+import jax.numpy as jnp
+
+from flamejax.types import Model
+
+
+def cross_entropy(logits: Array, labels: Array) -> Array:
+    """Softmax cross-entropy of each sample: logits [B, K], labels [B] -> [B]."""
+    shifted = logits - lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True))
+    at_label = jnp.take_along_axis(shifted, labels[:, None], axis=-1)[:, 0]
+    return jnp.log(jnp.sum(jnp.exp(shifted), axis=-1)) - at_label
+
+
+def from_flax(module: nn.Module, loss=cross_entropy) -> Model:
+    """Any Flax (linen) module whose only collection is `params`."""
+    return Model(
+        init=lambda key, x: module.init(key, x)["params"],
+        apply=lambda params, x: module.apply({"params": params}, x),
+        loss=loss,
+    )

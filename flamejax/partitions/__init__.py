@@ -1,0 +1,62 @@
+"""Rules that deal samples to clients: one file each.
+
+A rule is a pure function ``(rng, labels, *, clients, ...) -> list of index arrays``, one per
+client; it takes the settings it needs by name and ignores the rest.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from flamejax import registry
+from flamejax.config import Partition
+from flamejax.errors import InputError
+from flamejax.types import Dataset
+
+
+def deal(rng: np.random.Generator, data: Dataset, settings: Partition) -> list[np.ndarray]:
+    """Each client's samples by the rule in the settings, or an InputError that says why not."""
+    clients, least, samples = settings.clients, settings.min_samples, len(data.labels)
+    if clients * least > samples:
+        raise InputError(
+            f"partition.clients = {clients} with partition.min_samples = {least} need "
+            f"{clients * least} samples, {samples} are there"
+        )
+    if settings.overlap and settings.name not in ("quantity", "hybrid"):
+        raise InputError("partition.overlap applies to the partitions quantity and hybrid only")
+    if not np.issubdtype(data.labels.dtype, np.integer) and settings.name not in _LABEL_FREE:
+        raise InputError(f"partition.name = '{settings.name}' needs class labels")
+    rule = registry.get("partitions", settings.name)
+    options = settings.model_dump(exclude={"name", "test"})
+    parts = rule(rng, data.labels, writers=data.writers, **options)
+    small = min(range(clients), key=lambda i: len(parts[i]))
+    if len(parts[small]) < least:
+        raise InputError(
+            f"partition.min_samples = {least}: client {small} gets only {len(parts[small])} samples; "
+            "lower it, or take fewer clients"
+        )
+    return parts
+
+
+_LABEL_FREE = ("iid", "quality", "quantity", "writer")
+
+
+def dirichlet_shares(rng: np.random.Generator, beta: float, clients: int) -> np.ndarray:
+    """Shares [clients] from a symmetric Dirichlet, also where its parameters leave float range."""
+    shares = rng.dirichlet(np.full(clients, beta)) if 1e-8 < beta < 1e8 else np.full(clients, np.nan)
+    if np.isfinite(shares).all() and shares.sum() > 0:
+        return shares
+    return np.full(clients, 1 / clients) if beta > 1 else np.eye(clients)[rng.integers(clients)]
+
+
+def whole_numbers(shares: np.ndarray, total: int) -> np.ndarray:
+    """Integers that sum to `total`, as near to shares * total as that allows."""
+    exact = shares / shares.sum() * total
+    sizes = np.floor(exact).astype(int)
+    sizes[np.argsort(sizes - exact, kind="stable")[: total - sizes.sum()]] += 1
+    return sizes
+
+
+def cut(order: np.ndarray, sizes: np.ndarray) -> list[np.ndarray]:
+    """Consecutive pieces of the given sizes."""
+    return np.split(order[: sizes.sum()], np.cumsum(sizes)[:-1])

@@ -1,0 +1,76 @@
+"""Everything that has a name: one line an entry, "module:object", imported only when used.
+
+    >>> from flamejax import registry
+    >>> "flame" in registry.names("methods")
+    True
+
+`register` adds an entry from outside the package; it takes the object itself or such a string.
+"""
+
+from __future__ import annotations
+
+import difflib
+from importlib import import_module
+from typing import Any
+
+from flamejax.errors import InputError
+
+# kind -> name -> ("module:object" or the object, what `flamejax list` says of it)
+_ENTRIES: dict[str, dict[str, tuple[Any, str]]] = {
+    "methods": {
+        "flame": ("flamejax.methods.flame:Flame", "personalized ADMM on the Moreau envelope"),
+    },
+    "partitions": {
+        "iid": ("flamejax.partitions.iid:iid", "equal shares at random"),
+        "qlabel": ("flamejax.partitions.qlabel:qlabel", "each client holds q classes"),
+        "dirichlet": ("flamejax.partitions.dirichlet:dirichlet", "Dir(beta) share of each class"),
+        "writer": ("flamejax.partitions.writer:writer", "feature skew: whole writers"),
+        "quality": ("flamejax.partitions.quality:quality", "noise of variance sigma*i/m"),
+        "quantity": ("flamejax.partitions.quantity:quantity", "Dir(beta) share of all samples"),
+        "hybrid": ("flamejax.partitions.hybrid:hybrid", "half qlabel, half quantity"),
+    },
+    "datasets": {
+        "mnist_mini": ("flamejax.datasets.mnist_mini:load", "7,936 digits by 70 writers, bundled"),
+        "mnist": ("flamejax.datasets.idx:mnist", "70,000 digits, idx files in data.dir"),
+        "fashion_mnist": ("flamejax.datasets.idx:fashion_mnist", "70,000 garments, idx files"),
+    },
+    "models": {
+        "mlp": ("flamejax.models.dense:mlp", "784-128-64-10, ReLU"),
+        "mlr": ("flamejax.models.dense:mlr", "multinomial logistic regression"),
+    },
+}
+
+KINDS = tuple(_ENTRIES)
+
+
+def nearest(word: str, known: list[str]) -> str:
+    """A hint for a mistyped word: " (did you mean 'rho'?)" or the known words when few."""
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    return f"; did you mean '{close[0]}'?" if close else f"; known: {', '.join(sorted(known))}"
+
+
+def names(kind: str) -> list[str]:
+    return list(_ENTRIES[kind])
+
+
+def describe(kind: str) -> dict[str, str]:
+    return {name: text for name, (_, text) in _ENTRIES[kind].items()}
+
+
+def check(kind: str, name: str, key: str) -> None:
+    """Refuse an unknown name, in the words of the config key that held it."""
+    if name not in _ENTRIES[kind]:
+        raise InputError(f"{key} = '{name}' is not one of the {kind}{nearest(name, names(kind))}")
+
+
+def get(kind: str, name: str) -> Any:
+    target = _ENTRIES[kind][name][0]
+    if not isinstance(target, str):
+        return target
+    module, _, attribute = target.partition(":")
+    return getattr(import_module(module), attribute)
+
+
+def register(kind: str, name: str, target: Any, text: str = "registered by the user") -> None:
+    """Add or replace an entry."""
+    _ENTRIES[kind][name] = (target, text)

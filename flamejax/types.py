@@ -1,0 +1,84 @@
+"""The shapes everything agrees on.
+
+Axes: clients ``C``, selected clients ``S``, samples ``N``, a batch ``B``. Parameters are pytrees; a
+*stacked* tree has a leading client axis. Methods are written for **one** client: no function below
+ever sees the client axis, the engine adds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from jax import Array
+
+Tree = Any  # a pytree of arrays
+
+
+class Dataset(NamedTuple):
+    """Samples in host memory, before they are dealt to clients."""
+
+    images: np.ndarray  # [N, ...] uint8 (normalised when gathered) or floating point (used as is)
+    labels: np.ndarray  # [N] integer classes, or floating targets
+    classes: int
+    writers: np.ndarray | None = None  # [N] who produced each sample, when known
+    mean: float = 0.0  # uint8 samples reach the model as (x / 255 - mean) / std
+    std: float = 1.0
+
+
+class Batch(NamedTuple):
+    """One mini-batch. Padding repeats a valid sample and has weight zero."""
+
+    x: Array  # [B, ...]
+    y: Array  # [B]
+    weight: Array  # [B], zero on padding
+
+
+class Shard(NamedTuple):
+    """What one client knows of its data: numbers, and a way to read samples by position.
+
+    Positions ``0 .. count-1`` are the training samples, in a fixed order.
+    """
+
+    client: Array  # scalar: the client's number
+    clients: int  # how many clients there are
+    count: Array  # scalar: training samples held
+    largest: int  # training samples of the largest client
+    share: Array  # scalar: count / training samples of all clients
+    read: Callable[[Array], tuple[Array, Array]]  # positions [B] -> x [B, ...], y [B]
+
+
+class Info(NamedTuple):
+    """What a client reports of its local training, as sums."""
+
+    loss: Array  # sum of the training losses met
+    samples: Array  # how many samples that sum is over
+    steps: Array  # optimiser steps taken
+
+
+class Model(NamedTuple):
+    """A network as plain functions; see `flamejax.models.from_flax` for Flax modules."""
+
+    init: Callable[[Array, Array], Tree]  # key, x [B, ...] -> parameters
+    apply: Callable[[Tree, Array], Array]  # parameters, x [B, ...] -> outputs [B, ...]
+    loss: Callable[[Array, Array], Array]  # outputs, y -> loss of each sample [B]
+
+
+class Method(NamedTuple):
+    """A federated algorithm as pure functions of one client.
+
+    ``hyper`` is a named tuple of traced scalars (every ``float`` setting of the method).
+    """
+
+    init: Callable[[Any, Tree], tuple[Tree, Tree]]
+    """hyper, parameters -> (server state, state of a client that was never selected)."""
+    client: Callable[[Any, Tree, Tree, Shard, Array], tuple[Tree, Tree, Info]]
+    """hyper, server, client, shard, key -> (client, message to the server, info)."""
+    server: Callable[[Any, Tree, Tree], Tree]
+    """hyper, server, mean message -> server."""
+    models: Callable[[Tree, Tree], tuple[Tree | None, Tree]]
+    """server, client -> (global parameters or None, personalized parameters)."""
+    last_message: Callable[[Any, Tree, Shard], Tree] | None = None
+    """hyper, client, shard -> the message the server last had from this client. With it the mean
+    runs over all clients, absent ones included; without it over the selected ones."""
