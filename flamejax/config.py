@@ -43,7 +43,7 @@ class Partition(Section):
     sigma: NonNegative = 0.1  # noise level: quality
     min_samples: Annotated[int, Field(ge=3, lt=2**31)] = 10  # per client, all splits together
     overlap: bool = False  # quantity, hybrid: clients draw from all samples, as published
-    test: Fraction = 0.2  # share of each client's samples kept for test
+    held_out: Fraction = 0.2  # share of each client's samples not trained on
 
 
 class ModelChoice(Section):
@@ -69,7 +69,7 @@ class Participation(Section):
 
 class Selection(Section):
     on: Literal["validation", "test"] = "validation"  # `test` is the paper's oracle choice
-    validation: Fraction = 0.1  # share of each client's training samples held out for it
+    validation: Fraction = 0.25  # share of the held-out samples used to choose, not to report
 
 
 class Engine(Section):

@@ -44,9 +44,9 @@ class Samples(NamedTuple):
 
 def federate(config: Config, data: Dataset, rng: np.random.Generator) -> Federation:
     """Deal the samples to clients, split each client's, and describe how to read them."""
-    parts = [rng.permutation(part) for part in deal(rng, data, config.partition)]
-    hold_out = config.selection.validation if config.selection.on == "validation" else 0.0
-    counts = np.array([split(len(part), config.partition.test, hold_out) for part in parts])
+    parts = deal(rng, data, config.partition)
+    validation = config.selection.validation if config.selection.on == "validation" else 0.0
+    counts = np.array([split(len(part), config.partition.held_out, validation) for part in parts])
     noisy = config.partition.name == "quality" and config.partition.sigma > 0
     variance = noise_variance(config.partition.sigma if noisy else 0.0, len(parts))
     images = data.images
@@ -74,9 +74,12 @@ def federate(config: Config, data: Dataset, rng: np.random.Generator) -> Federat
     return Federation(counts, samples, read)
 
 
-def split(samples: int, test: float, validation: float) -> tuple[int, int, int]:
-    """Sizes of the training, validation and test parts; each asked-for part has at least one."""
-    tested = min(max(1, round(samples * test)), samples - 1 - (validation > 0))
-    rest = samples - tested
-    validated = min(max(1, round(rest * validation)), rest - 1) if validation > 0 else 0
-    return rest - validated, validated, tested
+def split(samples: int, held_out: float, validation: float) -> tuple[int, int, int]:
+    """Sizes of a client's training, validation and test parts; each one asked for is not empty.
+
+    Validation samples come out of the held-out part, so training does not depend on them.
+    """
+    asked = 2 if validation > 0 else 1
+    held = min(max(asked, round(samples * held_out)), samples - 1)
+    validated = min(max(1, round(held * validation)), held - 1) if validation > 0 else 0
+    return samples - held, validated, held - validated

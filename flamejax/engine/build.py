@@ -18,10 +18,10 @@ from flamejax.config import Config
 from flamejax.engine.devices import AXIS, lay_out, make_mesh
 from flamejax.engine.execution import Plan, choose
 from flamejax.engine.rounds import (
-    Cohort,
     RoundInfo,
     Setting,
     State,
+    everyone,
     make_round,
     make_shard,
     no_round,
@@ -113,16 +113,13 @@ def build(
     scores = score(model, federation)
 
     def evaluate(state: State, setting: Setting) -> Sums:
-        def one(client: Tree, number: Array) -> Sums:
+        def one(client: Tree, number: Array) -> tuple[None, None, Sums]:
             shared, personal = method.models(state.server, client)
             models = (personal,) if shared is None else (personal, shared)
-            return scores(setting.arrays, setting.counts[number], number, models)
+            return None, None, scores(setting.arrays, setting.counts[number], number, models)
 
-        everyone = Cohort(jnp.arange(len(setting.client)), setting.client)
-        return visit(
-            one, lambda carry, sums, who: (carry, sums), (), lambda _: state.clients,
-            everyone, plan.width, clients,
-        )[1]  # fmt: skip
+        _, _, sums = visit(one, state.clients, everyone(setting), plan.width, clients)
+        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[: len(setting.client)], sums)
 
     def over_mesh(f: Callable[..., Any], inputs: tuple, outputs: Any) -> Callable[..., Any]:
         return jax.shard_map(f, mesh=mesh, in_specs=inputs, out_specs=outputs, check_vma=False)

@@ -17,7 +17,7 @@ from flamejax import tree
 from flamejax.engine.devices import AXIS, turns
 from flamejax.federation import TRAIN, Federation
 from flamejax.shuffle import permute
-from flamejax.types import Info, Method, Shard, Tree
+from flamejax.types import Method, Shard, Tree
 
 
 class State(NamedTuple):
@@ -56,6 +56,11 @@ class Cohort(NamedTuple):
     ids: Array  # [n], C for nobody
 
 
+def everyone(setting: Setting) -> Cohort:
+    """All clients of this device."""
+    return Cohort(jnp.arange(len(setting.client)), setting.client)
+
+
 def make_shard(federation: Federation, setting: Setting, client: Array) -> Shard:
     counts, total = federation.counts[:, TRAIN], federation.counts[:, TRAIN].sum()
     count = setting.counts[client, TRAIN]
@@ -70,36 +75,52 @@ def make_shard(federation: Federation, setting: Setting, client: Array) -> Shard
 
 
 def visit(
-    f: Callable[[Tree, Array], Tree],
-    fold: Callable[[Tree, Tree, Cohort], tuple[Tree, Tree]],
-    carry: Tree,
-    read: Callable[[Tree], Tree],
+    f: Callable[[Tree, Array], tuple[Tree, Tree, Tree]],
+    store: Tree,
     cohort: Cohort,
     width: int,
     nobody: int,
-) -> tuple[Tree, Tree]:
-    """Go through a cohort, `width` clients at a time.
+) -> tuple[Tree, Tree, Tree]:
+    """Go through a cohort, `width` clients at a time, updating the store in place.
 
-    f: (state, id) of one client -> its result. fold: (carry, results [width, ...], who) ->
-    (carry, output). read: carry -> the stacked states. Outputs come back as [n, ...].
+    f: (state, number) of one client -> (new state, or None to leave it; what to sum over clients;
+    what to keep of each). Returns the store, the sums, and what was kept as [groups, width, ...].
     """
-    n = len(cohort.ids)
-    pad = -n % width
-    last = jnp.iinfo(jnp.int32).max  # a row that reads as the last one and is never written
-    rows = jnp.pad(cohort.rows, (0, pad), constant_values=last).reshape(-1, width)
+    pad = -len(cohort.ids) % width
+    beyond = jnp.iinfo(jnp.int32).max  # a row that is never written
+    rows = jnp.pad(cohort.rows, (0, pad), constant_values=beyond).reshape(-1, width)
     ids = jnp.pad(cohort.ids, (0, pad), constant_values=nobody).reshape(-1, width)
 
-    def group(carry: Tree, who: Cohort) -> tuple[Tree, Tree]:
-        states = tree.take(read(carry), who.rows)
-        if width == 1:  # a batch axis of one would only slow the loops down
-            result = f(jax.tree.map(lambda x: x[0], states), who.ids[0])
-            result = jax.tree.map(lambda x: x[None], result)
-        else:
-            result = jax.vmap(f)(states, who.ids)
-        return fold(carry, result, who)
+    def one(state: Tree, number: Array) -> tuple[Tree, Tree, Tree]:
+        new, summed, kept = f(state, number)
+        return new, tree.where(number < nobody, summed, tree.zeros_like(summed)), kept
 
-    carry, outputs = lax.scan(group, carry, Cohort(rows, ids))
-    return carry, jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:n], outputs)
+    def side_by_side(states: Tree, ids: Array) -> tuple[Tree, Tree, Tree]:
+        if width > 1:
+            return jax.vmap(one)(states, ids)
+        # a batch axis of one would only slow the loops down
+        result = one(jax.tree.map(lambda x: x[0], states), ids[0])
+        return jax.tree.map(lambda x: x[None], result)
+
+    # A group's states are written when the next group begins: were they written right away, XLA
+    # would see reads of old states after the write, and copy the whole store for every group.
+    def group(carry: Tree, who: Cohort) -> tuple[Tree, Tree]:
+        store, pending, sums = carry
+        store = write(store, pending)
+        new, summed, kept = side_by_side(tree.take(store, who.rows), who.ids)
+        sums = jax.tree.map(lambda s, x: s + jnp.sum(x, axis=0), sums, summed)
+        return (store, (who.rows, new), sums), kept
+
+    def write(store: Tree, pending: tuple[Array, Tree]) -> Tree:
+        rows, states = pending
+        return store if states is None else tree.put(store, rows, states)
+
+    first = tree.take(store, rows[0])
+    shapes = jax.eval_shape(side_by_side, first, ids[0])
+    sums = jax.tree.map(lambda x: jnp.zeros(x.shape[1:], x.dtype), shapes[1])
+    pending = (rows[0], None if shapes[0] is None else first)
+    (store, pending, sums), kept = lax.scan(group, (store, pending, sums), Cohort(rows, ids))
+    return write(store, pending), sums, kept
 
 
 def make_round(
@@ -119,43 +140,26 @@ def make_round(
         """Local training of a cohort: the updated store, and this device's sums."""
         key = jax.random.fold_in(setting.key, state.round)
 
-        def one(client: Tree, number: Array) -> tuple[Tree, Tree, Info]:
+        def one(client: Tree, number: Array) -> tuple[Tree, Tree, Array]:
             shard = make_shard(federation, setting, number)
             new, message, info = method.client(
                 setting.hyper, state.server, client, shard, jax.random.fold_in(key, number)
             )
             if method.last_message:  # only the change of a message moves the mean over all
                 message = tree.subtract(message, method.last_message(setting.hyper, client, shard))
-            message = tree.where(number < clients, message, tree.zeros_like(message))
-            return new, message, info
+            return new, (message, info), info.steps
 
-        def fold(carry: Tree, result: Tree, who: Cohort) -> tuple[Tree, None]:
-            store, total, log = carry
-            new, messages, info = result
-            store = tree.put(store, who.rows, new)
-            total = jax.tree.map(lambda t, x: t + jnp.sum(x, axis=0), total, messages)
-            sums = RoundInfo(*(jnp.sum(x) for x in info), executed=width * jnp.max(info.steps))
-            return (store, total, tree.add(log, sums)), None
+        store, (total, info), steps = visit(one, store, cohort, width, clients)
+        return store, total, RoundInfo(*info, executed=width * jnp.sum(jnp.max(steps, axis=1)))
 
-        total = jax.tree.map(jnp.zeros_like, state.mean)
-        carry = (store, total, no_round())
-        carry, _ = visit(one, fold, carry, lambda c: c[0], cohort, width, clients)
-        return carry
-
-    def exact_mean(setting: Setting, store: Tree, mean: Tree) -> Tree:
+    def exact_mean(setting: Setting, store: Tree) -> Tree:
         """The mean of all last messages, summed afresh."""
 
-        def one(client: Tree, number: Array) -> Tree:
-            message = method.last_message(
-                setting.hyper, client, make_shard(federation, setting, number)
-            )
-            return tree.where(number < clients, message, tree.zeros_like(message))
+        def one(client: Tree, number: Array) -> tuple[None, Tree, None]:
+            shard = make_shard(federation, setting, number)
+            return None, method.last_message(setting.hyper, client, shard), None
 
-        def fold(total: Tree, messages: Tree, who: Cohort) -> tuple[Tree, None]:
-            return jax.tree.map(lambda t, x: t + jnp.sum(x, axis=0), total, messages), None
-
-        cohort = Cohort(jnp.arange(len(setting.client)), setting.client)
-        total, _ = visit(one, fold, tree.zeros_like(mean), lambda c: store, cohort, width, clients)
+        _, total, _ = visit(one, store, everyone(setting), width, clients)
         return tree.scale(1 / clients, lax.psum(total, AXIS))
 
     def select(setting: Setting, round: Array) -> Array:
@@ -196,14 +200,13 @@ def make_round(
         if selected < clients:
             store, total, log = train_selected(setting, state)
         else:
-            everyone = Cohort(jnp.arange(len(setting.client)), setting.client)
-            store, total, log = train(setting, state, state.clients, everyone)
+            store, total, log = train(setting, state, state.clients, everyone(setting))
         total, log = lax.psum((total, log), AXIS)
         if method.last_message:
             mean = tree.add(state.mean, tree.scale(1 / clients, total))
             mean = lax.cond(
                 (state.round + 1) % resum_every == 0,
-                lambda: exact_mean(setting, store, mean),
+                lambda: exact_mean(setting, store),
                 lambda: mean,
             )
         else:

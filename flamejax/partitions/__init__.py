@@ -1,7 +1,8 @@
 """Rules that deal samples to clients: one file each.
 
 A rule is a pure function ``(rng, labels, *, clients, ...) -> list of index arrays``, one per
-client; it takes the settings it needs by name and ignores the rest.
+client, each in random order (the first samples train, the last are held out); it takes the settings
+it needs by name and ignores the rest.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def deal(rng: np.random.Generator, data: Dataset, settings: Partition) -> list[n
     if not np.issubdtype(data.labels.dtype, np.integer) and settings.name not in _LABEL_FREE:
         raise InputError(f"partition.name = '{settings.name}' needs class labels")
     rule = registry.get("partitions", settings.name)
-    options = settings.model_dump(exclude={"name", "test"})
+    options = settings.model_dump(exclude={"name", "held_out"})
     parts = rule(rng, data.labels, writers=data.writers, **options)
     small = min(range(clients), key=lambda i: len(parts[i]))
     if len(parts[small]) < least:

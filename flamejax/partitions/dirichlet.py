@@ -25,19 +25,18 @@ def dirichlet(
         sizes = whole_numbers(dirichlet_shares(rng, beta, clients), len(members))
         for client, piece in enumerate(cut(members, sizes)):
             pieces[client].append(piece)
-    return top_up(rng, [rng.permutation(np.concatenate(p)) for p in pieces], min_samples)
+    parts = top_up([rng.permutation(np.concatenate(p)) for p in pieces], min_samples)
+    return [rng.permutation(part) for part in parts]
 
 
-def top_up(
-    rng: np.random.Generator, parts: list[np.ndarray], min_samples: int
-) -> list[np.ndarray]:
-    """Move random samples from the largest clients until everyone has `min_samples`.
+def top_up(parts: list[np.ndarray], min_samples: int) -> list[np.ndarray]:
+    """Move samples (in random order) from the largest clients until everyone has `min_samples`.
 
     Ends because the total suffices (checked by `deal`) and no donor falls below the minimum.
     """
     donors = [(-len(part), i) for i, part in enumerate(parts)]
     heapq.heapify(donors)
-    for client, part in enumerate(parts):
+    for client in range(len(parts)):
         while (need := min_samples - len(parts[client])) > 0:
             size, donor = heapq.heappop(donors)
             given = min(need, -size - min_samples)

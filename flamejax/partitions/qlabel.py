@@ -46,4 +46,4 @@ def qlabel(
                 clients_of_k, np.array_split(members, len(clients_of_k)), strict=True
             ):
                 parts[client].append(piece)
-    return [np.concatenate(pieces) for pieces in parts]
+    return [rng.permutation(np.concatenate(pieces)) for pieces in parts]

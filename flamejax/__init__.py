@@ -1,0 +1,54 @@
+"""flamejax: a vectorized simulator of personalized federated learning.
+
+Importing this package does not import JAX; the names below do, when first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from flamejax.errors import InputError, RunError
+
+if TYPE_CHECKING:
+    from flamejax.config import Config
+    from flamejax.models import from_flax
+    from flamejax.registry import register
+    from flamejax.runner import Result, run
+    from flamejax.types import Dataset, Method, Model
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "run": "runner",
+    "Result": "runner",
+    "Config": "config",
+    "Dataset": "types",
+    "Method": "types",
+    "Model": "types",
+    "from_flax": "models",
+    "register": "registry",
+}
+
+__all__ = [
+    "Config",
+    "Dataset",
+    "InputError",
+    "Method",
+    "Model",
+    "Result",
+    "RunError",
+    "from_flax",
+    "register",
+    "run",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'flamejax' has no attribute '{name}'")
+    return getattr(import_module(f"flamejax.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

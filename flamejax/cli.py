@@ -1,0 +1,119 @@
+"""The command line. JAX is imported only by the commands that compute."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+from flamejax import __version__, registry
+from flamejax.errors import InputError, RunError
+
+DONE, BAD_INPUT, FAILED = 0, 2, 3
+
+
+class Parser(argparse.ArgumentParser):
+    """Errors in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{message} (see {self.prog} --help)")
+
+
+def parser() -> Parser:
+    top = Parser(prog="flamejax", description="Simulate personalized federated learning.")
+    top.add_argument("--version", action="version", version=f"flamejax {__version__}")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+
+    run = commands.add_parser(
+        "run",
+        help="train and evaluate one method",
+        description="Train one method and write a results folder. With no arguments: FLAME on "
+        "the bundled digits, hybrid skew, 10 clients.",
+    )
+    run.add_argument("config", nargs="?", metavar="CONFIG.toml", help="settings; default: built in")
+    run.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="assignments",
+        help="change one setting, e.g. --set method.lam=3 (repeatable)",
+    )
+    run.add_argument("--out", type=Path, metavar="DIR", help="results folder; default: runs/...")
+    run.add_argument("--quiet", action="store_true", help="no progress bar and no table")
+    run.set_defaults(action=run_command)
+
+    show = commands.add_parser("list", help="what can be named in a config")
+    show.add_argument("kind", nargs="?", choices=registry.KINDS, metavar="|".join(registry.KINDS))
+    show.set_defaults(action=list_command)
+    return top
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    try:
+        options = parser().parse_args(arguments)
+        return options.action(options)
+    except InputError as error:
+        return _say(error, BAD_INPUT)
+    except RunError as error:
+        return _say(error, FAILED)
+    except KeyboardInterrupt:
+        return _say("interrupted", FAILED)
+
+
+def _say(what: object, code: int) -> int:
+    print(f"flamejax: {' '.join(str(what).split())}", file=sys.stderr)
+    return code
+
+
+def list_command(options: argparse.Namespace) -> int:
+    for kind in [options.kind] if options.kind else registry.KINDS:
+        if not options.kind:
+            print(f"{kind}:")
+        for name, text in registry.describe(kind).items():
+            print(f"  {name:<15} {text}")
+    return DONE
+
+
+def run_command(options: argparse.Namespace) -> int:
+    from flamejax import config as configs
+    from flamejax import records
+
+    values: dict[str, Any] = configs.load(options.config) if options.config else {}
+    for assignment in options.assignments:
+        configs.override(values, assignment)
+    config = configs.make(values)
+    stem = f"{config.method.name}-{config.data.name}-{config.partition.name}-seed{config.seed}"
+    out = options.out or records.default_path(stem)
+    records.check_free(out)
+    # a termination request ends the run like Ctrl-C: with its folder in order
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+
+    from flamejax.report.terminal import progress_bar, show
+    from flamejax.runner import run
+
+    try:
+        with progress_bar(config.rounds, options.quiet) as watch:
+            result = run(config, out=out, watch=watch)
+    except KeyboardInterrupt:
+        return _say(f"interrupted; what was measured is in {out}", FAILED)
+    if not options.quiet:
+        show(result.summary, out)
+    return DONE
+
+
+def entry() -> NoReturn:
+    """The console script."""
+    try:
+        sys.exit(main())
+    except BrokenPipeError:  # the reader of our output has gone, e.g. `flamejax list | head`
+        sys.stderr.close()
+        sys.exit(FAILED)
+
+
+if __name__ == "__main__":
+    entry()

@@ -1,0 +1,128 @@
+"""The results folder: what a run leaves behind.
+
+    config.toml       complete; rerunning it repeats the run
+    metrics.jsonl     a line per evaluated round, no clock in it
+    timings.jsonl     the clock
+    clients.npz       per-client figures of the last and the best round
+    environment.json  versions, backend, commit
+    curves.png        accuracy and loss against rounds
+    summary.json      written last: a folder without it is not a result
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flamejax.errors import InputError
+
+
+class Folder:
+    """A new results folder. Files appear whole or not at all, logs a line at a time."""
+
+    def __init__(self, path: Path, config_toml: str) -> None:
+        check_free(path)
+        self.path = path
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            # exclusive creation: of two runs that saw the folder empty, one goes on
+            with (path / "config.toml").open("x", encoding="utf-8") as file:
+                file.write(config_toml)
+        except FileExistsError:
+            raise InputError(f"--out {path} is in use by another run") from None
+        except OSError as error:
+            raise _failed(path, error) from None
+
+    def append(self, name: str, row: Mapping[str, Any]) -> None:
+        """One line at the end of a .jsonl file."""
+        try:
+            with (self.path / name).open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row, allow_nan=False) + "\n")
+        except OSError as error:
+            raise _failed(self.path / name, error) from None
+
+    def write(self, name: str, content: bytes) -> None:
+        part = self.path / f".{name}.part"
+        try:
+            part.write_bytes(content)
+            os.replace(part, self.path / name)
+        except OSError as error:
+            part.unlink(missing_ok=True)
+            raise _failed(self.path / name, error) from None
+
+    def write_json(self, name: str, content: Mapping[str, Any]) -> None:
+        self.write(name, (json.dumps(content, indent=2, allow_nan=False) + "\n").encode())
+
+    def write_arrays(self, name: str, arrays: Mapping[str, np.ndarray]) -> None:
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, allow_pickle=False, **arrays)
+        self.write(name, buffer.getvalue())
+
+
+def check_free(path: Path) -> None:
+    """Refuse a folder that already holds something."""
+    try:
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise InputError(f"--out {path} already exists and is not an empty folder; name another")
+    except OSError as error:
+        raise _failed(path, error) from None
+
+
+def default_path(stem: str) -> Path:
+    """runs/STEM, or the first free runs/STEM-2, runs/STEM-3, ..."""
+    base = Path("runs") / stem
+    path, number = base, 1
+    while path.exists():
+        number += 1
+        path = base.with_name(f"{stem}-{number}")
+    return path
+
+
+def environment() -> dict[str, Any]:
+    """What produced a result. Reads the backend, so call it when JAX is running."""
+    import jax
+
+    packages = ("flamejax", "jax", "jaxlib", "flax", "optax", "numpy")
+    return {
+        "versions": {name: _version(name) for name in packages},
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "backend": jax.default_backend(),
+        "devices": [device.device_kind for device in jax.devices()],
+        "cores": os.cpu_count(),
+        "commit": _commit(),
+        "command": " ".join(sys.argv[1:]) if Path(sys.argv[0]).stem == "flamejax" else None,
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _commit() -> str | None:
+    """The commit of a source checkout; None for an installed package."""
+    root = Path(__file__).resolve().parent.parent
+    if not (root / ".git").exists():
+        return None
+    try:
+        git = ["git", "-C", str(root), "rev-parse", "HEAD"]
+        return subprocess.run(git, capture_output=True, text=True, timeout=5).stdout.strip() or None
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+
+
+def _failed(path: Path, error: OSError) -> InputError:
+    return InputError(f"--out: cannot write {path}: {error.strerror or error}")
