@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -83,15 +83,16 @@ def run_command(options: argparse.Namespace) -> int:
     from flamejax import config as configs
     from flamejax import records
 
-    values: dict[str, Any] = configs.load(options.config) if options.config else {}
+    values: dict[str, Any] = {} if options.config is None else configs.load(options.config)
     for assignment in options.assignments:
         configs.override(values, assignment)
     config = configs.make(values)
     stem = f"{config.method.name}-{config.data.name}-{config.partition.name}-seed{config.seed}"
     out = options.out or records.default_path(stem)
     records.check_free(out)
-    # a termination request ends the run like Ctrl-C: with its folder in order
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    # a termination request ends the run like Ctrl-C, also where Ctrl-C is ignored (`... &` in a
+    # script): with its folder in order
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
     from flamejax.report.terminal import progress_bar, show
     from flamejax.runner import run
@@ -100,7 +101,8 @@ def run_command(options: argparse.Namespace) -> int:
         with progress_bar(config.rounds, options.quiet) as watch:
             result = run(config, out=out, watch=watch)
     except KeyboardInterrupt:
-        return _say(f"interrupted; what was measured is in {out}", FAILED)
+        found = f"; what was measured is in {out}" if out.exists() else " before the first round"
+        return _say(f"interrupted{found}", FAILED)
     if not options.quiet:
         show(result.summary, out)
     return DONE
@@ -109,10 +111,14 @@ def run_command(options: argparse.Namespace) -> int:
 def entry() -> NoReturn:
     """The console script."""
     try:
-        sys.exit(main())
-    except BrokenPipeError:  # the reader of our output has gone, e.g. `flamejax list | head`
-        sys.stderr.close()
-        sys.exit(FAILED)
+        try:
+            code = main()
+        finally:  # also after --help, which leaves by SystemExit
+            sys.stdout.flush()
+    except BrokenPipeError:  # the reader of our output has gone, e.g. `flamejax list | true`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = FAILED
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -7,11 +7,12 @@ keys and bad values are refused in one line that names the key.
 from __future__ import annotations
 
 import datetime
+import re
 import tomllib
 from collections import namedtuple
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import tomli_w
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny, ValidationError
@@ -19,8 +20,11 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsA
 from flamejax import registry
 from flamejax.errors import InputError
 
-Positive = Annotated[float, Field(gt=0)]
-NonNegative = Annotated[float, Field(ge=0)]
+if TYPE_CHECKING:
+    from flamejax.types import Method, Model
+
+Positive = Annotated[float, Field(gt=0, lt=3e38)]  # no more than float32 can hold
+NonNegative = Annotated[float, Field(ge=0, lt=3e38)]
 Fraction = Annotated[float, Field(gt=0, lt=1)]
 Count = Annotated[int, Field(gt=0, lt=2**31)]
 
@@ -31,7 +35,9 @@ class Section(BaseModel):
 
 class Data(Section):
     name: str = "mnist_mini"
-    dir: str = ""  # folder (or archive) that holds the files; not needed for bundled data
+    # folder (or archive) that holds the files; not needed for bundled data. The bound also makes
+    # pydantic refuse what is not Unicode, and so cannot be written to config.toml
+    dir: Annotated[str, Field(max_length=4096)] = ""
     limit: Literal["all"] | Count = "all"  # use only so many samples, drawn by the seed
 
 
@@ -51,16 +57,19 @@ class ModelChoice(Section):
 
 
 class MethodSettings(Section):
-    """Base of every method's settings. Floats become traced hyper-parameters, all else structure."""
+    """Base of every method's settings: floats become traced hyper-parameters, all else is fixed."""
 
     name: str
     preset: str
     presets: ClassVar[Mapping[str, Mapping[str, Any]]]  # the first one is the default
 
+    def build(self, model: Model) -> Method:
+        raise NotImplementedError
+
     def hyper(self) -> Any:
         """A named tuple of the float settings, for the compiled round."""
         values = {k: v for k, v in self if isinstance(v, float)}
-        return namedtuple("Hyper", values.keys())(**values)  # type: ignore[misc]
+        return namedtuple("Hyper", values.keys())(**values)
 
 
 class Participation(Section):
@@ -86,18 +95,20 @@ def _method(value: Any) -> Any:
     if isinstance(value, MethodSettings):
         return value
     if not isinstance(value, Mapping):
-        raise InputError(f"method must be a table of settings, got {value!r}")
+        raise InputError(f"method must be a table of settings, got {registry.short(value)}")
     name = value.get("name", "flame")
     if not isinstance(name, str):
-        raise InputError(f"method.name must be a string, got {name!r}")
+        raise InputError(f"method.name must be a string, got {registry.short(name)}")
     registry.check("methods", name, "method.name")
     settings = registry.get("methods", name)
     preset = value.get("preset", next(iter(settings.presets)))
-    if preset not in settings.presets:
+    if not isinstance(preset, str) or preset not in settings.presets:
         known = " or ".join(f"'{p}'" for p in settings.presets)
-        raise InputError(f"method.preset = {preset!r}: {name} has {known}")
+        raise InputError(f"method.preset = {registry.short(preset)}: {name} has {known}")
     try:
-        return settings(**{**settings.presets[preset], **value, "name": name, "preset": preset})
+        return settings.model_validate(
+            {**settings.presets[preset], **value, "name": name, "preset": preset}
+        )
     except ValidationError as error:
         raise InputError(_one_line(error, settings, "method")) from None
 
@@ -123,7 +134,7 @@ class Config(Section):
 def make(values: Mapping[str, Any]) -> Config:
     """A checked config from nested values; whatever is missing takes its default."""
     try:
-        config = Config(**{"method": {}, **values})
+        config = Config.model_validate({"method": {}, **values})
     except ValidationError as error:
         raise InputError(_one_line(error, Config, "")) from None
     for kind, name, key in (
@@ -146,8 +157,9 @@ def load(path: str | Path) -> dict[str, Any]:
         return tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{path}: cannot read the config: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"{path}: not valid TOML: {' '.join(str(error).split())}") from None
+    except (ValueError, RecursionError) as error:  # syntax, encoding, endless numbers
+        reason = " ".join(str(error).split())[:120]
+        raise InputError(f"{path}: not valid TOML: {reason}") from None
 
 
 def override(values: dict[str, Any], assignment: str) -> None:
@@ -155,17 +167,20 @@ def override(values: dict[str, Any], assignment: str) -> None:
     path, equals, text = assignment.partition("=")
     *tables, key = (part.strip() for part in path.split("."))
     if not equals or not key or not all(tables):
-        raise InputError(f"--set {assignment}: write it as key.path=value, e.g. method.rho=0.1")
+        said = registry.short(assignment)
+        raise InputError(f"--set {said}: write it as key.path=value, e.g. method.rho=0.1")
     try:
-        value = tomllib.loads(f"v = {text}")["v"]
-        if isinstance(value, datetime.date | datetime.time | dict):
+        parsed = tomllib.loads(f"v = {text}")
+        value = parsed["v"]
+        if len(parsed) > 1 or isinstance(value, datetime.date | datetime.time | dict):
             value = text
-    except (tomllib.TOMLDecodeError, RecursionError):
+    except (ValueError, RecursionError):
         value = text
-    for table in tables:
+    for depth, table in enumerate(tables, start=1):
         values = values.setdefault(table, {})
         if not isinstance(values, dict):
-            raise InputError(f"--set {assignment}: '{table}' is a value, not a table")
+            outer = _dotted(tables[:depth])
+            raise InputError(f"--set {_dotted([*tables, key])}: {outer} is a value, not a table")
     values[key] = value
 
 
@@ -189,17 +204,25 @@ def _one_line(error: ValidationError, schema: type[BaseModel], prefix: str) -> s
         if depth < len(problem["loc"]):
             fields = inner.model_fields
     where = problem["loc"][:depth]
-    key = ".".join([prefix] * bool(prefix) + [str(part) for part in where])
-    if problem["type"] == "extra_forbidden":
-        return f"{key} is not a known key{registry.nearest(str(where[-1]), sorted(fields))}"
+    outer = [*[prefix] * bool(prefix), *where[:-1]]
+    key = _dotted([*outer, *where[-1:]])
+    if problem["type"] in ("extra_forbidden", "invalid_key"):
+        beside = "".join(f"{part}." for part in outer)
+        hint = registry.nearest(str(where[-1]), sorted(fields), beside)
+        return f"{key} is not a known key{hint}"
     wishes = [
-        p["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
+        "a table of settings"
+        if p["type"] in ("model_type", "model_attributes_type")
+        else p["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
         for p in error.errors()
         if p["loc"][:depth] == where
     ]
-    return f"{key} = {_short(problem['input'])} should be {' or '.join(dict.fromkeys(wishes))}"
+    wish = " or ".join(dict.fromkeys(wishes))
+    return f"{key} = {registry.short(problem['input'])} should be {wish}"
 
 
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+def _dotted(parts: Sequence[Any]) -> str:
+    """A key path as it is quoted in a message; what is not a plain word stands in quotes."""
+    plain = re.compile(r"[\w-]{1,24}")
+    words = map(str, parts)
+    return ".".join(word if plain.fullmatch(word) else registry.short(word, 24) for word in words)

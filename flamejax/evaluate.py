@@ -36,7 +36,7 @@ def score(model: Model, federation: Federation) -> Callable[..., Sums]:
         total = counts[VALIDATION] + counts[VALIDATION + 1]
 
         def batch(j: Array, sums: Sums) -> Sums:
-            place = j * size + jnp.arange(size)
+            place = j * size + jnp.arange(size, dtype=jnp.int32)
             x, y = federation.read(arrays, client, counts[TRAIN] + jnp.minimum(place, total - 1))
             in_validation = place < counts[VALIDATION]
             weight = jnp.stack([in_validation, ~in_validation & (place < total)]).astype(float)
@@ -55,7 +55,7 @@ def correct(outputs: Array, labels: Array) -> Array:
     """1 where the label is on top, [B]; undefined (NaN) for regression targets."""
     if not jnp.issubdtype(labels.dtype, jnp.integer):
         return jnp.full(labels.shape[:1], jnp.nan)
-    return (jnp.argmax(outputs, axis=-1) == labels).astype(float)
+    return (jnp.argmax(outputs, axis=-1).astype(labels.dtype) == labels).astype(float)
 
 
 class Figures(NamedTuple):

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
@@ -35,11 +34,13 @@ class Federation(NamedTuple):
 
 
 class Samples(NamedTuple):
-    images: Array  # [N, ...] as stored: uint8 unless they came as floats
-    labels: Array  # [N]
-    rows: Array  # [sum of counts] client after client, the rows of its samples
-    starts: Array  # [C + 1] where each client begins in `rows`
-    noise: Array  # [C + 1] standard deviation of each client's input noise
+    """Arrays of a federation, on the host until the engine places them."""
+
+    images: Any  # [N, ...] as stored: uint8 unless they came as floats
+    labels: Any  # [N]
+    rows: Any  # [sum of counts] client after client, the rows of its samples
+    starts: Any  # [C + 1] where each client begins in `rows`
+    noise: Any  # [C + 1] standard deviation of each client's input noise
 
 
 def federate(config: Config, data: Dataset, rng: np.random.Generator) -> Federation:
@@ -50,10 +51,11 @@ def federate(config: Config, data: Dataset, rng: np.random.Generator) -> Federat
     noisy = config.partition.name == "quality" and config.partition.sigma > 0
     variance = noise_variance(config.partition.sigma if noisy else 0.0, len(parts))
     images = data.images
+    classes = np.issubdtype(data.labels.dtype, np.integer)
     floats = np.issubdtype(images.dtype, np.floating)
     samples = Samples(
         images=images,
-        labels=data.labels,
+        labels=data.labels.astype(np.int32) if classes else data.labels,
         rows=np.concatenate(parts).astype(np.int32),
         starts=np.concatenate([[0], np.cumsum(counts.sum(1))]).astype(np.int32),
         noise=np.sqrt(np.append(variance, 0.0)),

@@ -18,14 +18,19 @@ Gradient = Callable[[Tree, Batch], tuple[Array, Tree]]  # parameters, batch -> m
 
 def read_batch(shard: Shard, key: Array, index: Array, size: int) -> Batch:
     """Batch number `index` of the epoch whose shuffle is `key`; the last one may be partial."""
-    position = index * size + jnp.arange(size)
-    valid = position < shard.count
-    x, y = shard.read(permute(key, jnp.where(valid, position, 0), shard.count))
+    position = index * size + jnp.arange(size, dtype=jnp.int32)
+    valid = position < shard.samples
+    x, y = shard.read(permute(key, jnp.where(valid, position, 0), shard.samples))
     return Batch(x, y, valid.astype(float))
 
 
 def each_batch(
-    step: Callable[[Tree, Batch], Tree], carry: Tree, shard: Shard, key: Array, epochs: int, size: int
+    step: Callable[[Tree, Batch], Tree],
+    carry: Tree,
+    shard: Shard,
+    key: Array,
+    epochs: int,
+    size: int,
 ) -> Tree:
     """`carry` after `step` has seen every batch of every epoch, each epoch in its own order.
 
@@ -85,7 +90,9 @@ def until(
         def step(carry: tuple[Tree, Info], batch: Batch) -> tuple[Tree, Info]:
             total, info = carry
             loss, grads = gradient(params, batch)
-            return tree.add(total, tree.scale(jnp.sum(batch.weight), grads)), _count(info, loss, batch)
+            return tree.add(total, tree.scale(jnp.sum(batch.weight), grads)), _count(
+                info, loss, batch
+            )
 
         total, info = each_batch(step, (tree.zeros_like(params), no_info()), shard, order, 1, size)
         return tree.scale(1 / jnp.maximum(info.samples, 1), total), info
@@ -120,7 +127,7 @@ def no_info() -> Info:
 
 
 def _batches(shard: Shard, size: int) -> Array:
-    return (shard.count + size - 1) // size
+    return (shard.samples + size - 1) // size
 
 
 def _descend(

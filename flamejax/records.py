@@ -1,12 +1,12 @@
 """The results folder: what a run leaves behind.
 
-    config.toml       complete; rerunning it repeats the run
-    metrics.jsonl     a line per evaluated round, no clock in it
-    timings.jsonl     the clock
-    clients.npz       per-client figures of the last and the best round
-    environment.json  versions, backend, commit
-    curves.png        accuracy and loss against rounds
-    summary.json      written last: a folder without it is not a result
+config.toml       complete; rerunning it repeats the run
+metrics.jsonl     a line per evaluated round, no clock in it
+timings.jsonl     the clock
+clients.npz       per-client figures of the last and the best round
+environment.json  versions, backend, commit
+curves.png        accuracy and loss against rounds
+summary.json      written last: a folder without it is not a result
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import io
 import json
 import os
 import platform
+import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -70,19 +71,26 @@ class Folder:
 
 
 def check_free(path: Path) -> None:
-    """Refuse a folder that already holds something."""
+    """Refuse a folder that already holds something or cannot be made, before the run starts."""
     try:
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise InputError(f"--out {path} already exists and is not an empty folder; name another")
+            raise InputError(
+                f"--out {path} already exists and is not an empty folder; name another"
+            )
+        ground = next(p for p in (path, *path.absolute().parents) if p.exists())
     except OSError as error:
         raise _failed(path, error) from None
+    if not ground.is_dir():
+        raise InputError(f"--out: cannot write {path}: {ground} is not a folder")
+    if not os.access(ground, os.W_OK | os.X_OK):
+        raise InputError(f"--out: cannot write {path}: no permission to write in {ground}")
 
 
 def default_path(stem: str) -> Path:
     """runs/STEM, or the first free runs/STEM-2, runs/STEM-3, ..."""
     base = Path("runs") / stem
     path, number = base, 1
-    while path.exists():
+    while os.path.lexists(path):
         number += 1
         path = base.with_name(f"{stem}-{number}")
     return path
@@ -101,7 +109,7 @@ def environment() -> dict[str, Any]:
         "devices": [device.device_kind for device in jax.devices()],
         "cores": os.cpu_count(),
         "commit": _commit(),
-        "command": " ".join(sys.argv[1:]) if Path(sys.argv[0]).stem == "flamejax" else None,
+        "command": shlex.join(sys.argv[1:]) if Path(sys.argv[0]).stem == "flamejax" else None,
     }
 
 

@@ -43,10 +43,21 @@ _ENTRIES: dict[str, dict[str, tuple[Any, str]]] = {
 KINDS = tuple(_ENTRIES)
 
 
-def nearest(word: str, known: list[str]) -> str:
-    """A hint for a mistyped word: " (did you mean 'rho'?)" or the known words when few."""
+def nearest(word: str, known: list[str], prefix: str = "") -> str:
+    """A hint for a mistyped word: the word meant, with the prefix before it, or the known ones."""
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
-    return f"; did you mean '{close[0]}'?" if close else f"; known: {', '.join(sorted(known))}"
+    if close:
+        return f"; did you mean '{prefix}{close[0]}'?"
+    return f"; known: {', '.join(sorted(known))}"
+
+
+def short(value: Any, width: int = 60) -> str:
+    """A value as it is quoted in a message: in one line, and not too long a one."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python refuses to print integers of thousands of digits
+        text = f"a number of {value.bit_length()} bits" if isinstance(value, int) else "..."
+    return text if len(text) <= width else text[: width - 3] + "..."
 
 
 def names(kind: str) -> list[str]:
@@ -60,7 +71,8 @@ def describe(kind: str) -> dict[str, str]:
 def check(kind: str, name: str, key: str) -> None:
     """Refuse an unknown name, in the words of the config key that held it."""
     if name not in _ENTRIES[kind]:
-        raise InputError(f"{key} = '{name}' is not one of the {kind}{nearest(name, names(kind))}")
+        hint = nearest(name, names(kind))
+        raise InputError(f"{key} = {short(name)} is not one of the {kind}{hint}")
 
 
 def get(kind: str, name: str) -> Any:

@@ -126,8 +126,8 @@ def _run(
     data = datasets.load(config.data, rng) if data is None else datasets.check(data)
     federation = federate(config, data, rng)
     model = registry.get("models", config.model.name)(data.classes) if model is None else model
-    per_call = config.engine.rounds_per_call
-    per_call = min(config.eval_every if per_call == "auto" else per_call, config.rounds)
+    asked = config.engine.rounds_per_call
+    per_call = min(config.eval_every if asked == "auto" else asked, config.rounds)
     engine = build(config, config.method.build(model), model, federation, per_call)
     folder = None
     if out is not None:
@@ -183,14 +183,16 @@ def _loop(
         if not np.isfinite(loss).all():
             bad = progress.rounds - rounds + 1 + int(np.argmin(np.isfinite(loss)))
             raise RunError(
-                f"diverged: the training loss is not finite in round {bad}; try a smaller method.lr "
-                f"(now {getattr(config.method, 'lr', '?')})"
+                f"diverged: the training loss is not finite in round {bad}; try a smaller "
+                f"method.lr (now {getattr(config.method, 'lr', '?')})"
             )
         if progress.rounds % config.eval_every == 0 or progress.rounds == config.rounds:
             clock = time.perf_counter()
             sums = engine.evaluate(state)
             timing["evaluate_seconds"] = time.perf_counter() - clock
-            row = progress.add(loss[-1], figures(sums, federation.counts, config.selection.on))
+            row = progress.add(
+                float(loss[-1]), figures(sums, federation.counts, config.selection.on)
+            )
             if folder is not None:
                 folder.append("metrics.jsonl", row)
         if folder is not None:

@@ -17,7 +17,7 @@ def subtract(a: Tree, b: Tree) -> Tree:
     return jax.tree.map(jnp.subtract, a, b)
 
 
-def scale(factor: Array, tree: Tree) -> Tree:
+def scale(factor: Array | float, tree: Tree) -> Tree:
     return jax.tree.map(lambda x: factor * x, tree)
 
 
@@ -51,9 +51,7 @@ def stack(tree: Tree, count: int) -> Tree:
 def take(stacked: Tree, rows: Array) -> Tree:
     """Rows [G] of a stacked tree; a single row is a slice, which XLA reads without a copy."""
     if rows.shape == (1,):
-        return jax.tree.map(
-            lambda x: jax.lax.dynamic_slice_in_dim(x, rows[0], 1, axis=0), stacked
-        )
+        return jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, rows[0], 1, axis=0), stacked)
     return jax.tree.map(lambda x: x.at[rows].get(mode="clip"), stacked)
 
 

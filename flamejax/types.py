@@ -38,14 +38,14 @@ class Batch(NamedTuple):
 class Shard(NamedTuple):
     """What one client knows of its data: numbers, and a way to read samples by position.
 
-    Positions ``0 .. count-1`` are the training samples, in a fixed order.
+    Positions ``0 .. samples-1`` are the training samples, in a fixed order.
     """
 
     client: Array  # scalar: the client's number
     clients: int  # how many clients there are
-    count: Array  # scalar: training samples held
+    samples: Array  # scalar: training samples held
     largest: int  # training samples of the largest client
-    share: Array  # scalar: count / training samples of all clients
+    share: Array  # scalar: samples / training samples of all clients
     read: Callable[[Array], tuple[Array, Array]]  # positions [B] -> x [B, ...], y [B]
 
 

@@ -17,7 +17,8 @@ def load(settings: Data, rng: np.random.Generator) -> Dataset:
         return data
     if settings.limit > len(data.labels):
         raise InputError(
-            f"data.limit = {settings.limit} exceeds the {len(data.labels)} samples of {settings.name}"
+            f"data.limit = {settings.limit} exceeds the {len(data.labels)} samples of "
+            f"{settings.name}"
         )
     kept = np.sort(rng.choice(len(data.labels), settings.limit, replace=False))
     writers = None if data.writers is None else data.writers[kept]
@@ -34,5 +35,7 @@ def check(data: Dataset) -> Dataset:
     if np.issubdtype(data.labels.dtype, np.integer):
         low, high = int(data.labels.min()), int(data.labels.max())
         if low < 0 or high >= data.classes:
-            raise InputError(f"data: labels span {low}..{high} but there are {data.classes} classes")
+            raise InputError(
+                f"data: labels span {low}..{high} but there are {data.classes} classes"
+            )
     return data

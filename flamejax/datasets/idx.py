@@ -18,19 +18,18 @@ from flamejax.errors import InputError
 from flamejax.types import Dataset
 
 MNIST_MEAN, MNIST_STD = 0.1307, 0.3081
-_DTYPES = {0x08: np.dtype(np.uint8), 0x0C: np.dtype(">i4")}
+CLASSES = 10
+UBYTE, INT = 0x08, 0x0C  # an idx file's code of what it holds
+_DTYPES: dict[int, np.dtype] = {UBYTE: np.dtype(np.uint8), INT: np.dtype(">i4")}
 
 
 def mnist(settings: Data) -> Dataset:
     folder = _folder(settings)
     data = _images_and_labels(folder)
-    parts = [
-        _find(folder, f"qmnist-{split}-labels-idx2-int", missing_ok=True)
-        for split in ("train", "test")
-    ]
+    parts = [_look_for(folder, f"qmnist-{split}-labels-idx2-int") for split in ("train", "test")]
     if parts[0] is None or parts[1] is None:
         return data
-    train, test = read(parts[0], 2), read(parts[1], 2)
+    train, test = read(parts[0], 2, INT), read(parts[1], 2, INT)
     if len(train) != 60_000 or len(test) < 10_000 or train.shape[1] < 3 or test.shape[1] < 3:
         raise InputError(f"{parts[0]}: not the QMNIST labels of MNIST: {train.shape}, {test.shape}")
     writers = np.concatenate([train[:, 2], test[:10_000, 2]])
@@ -43,18 +42,20 @@ def fashion_mnist(settings: Data) -> Dataset:
     return _images_and_labels(_folder(settings))
 
 
-def read(path: Path, dims: int) -> np.ndarray:
+def read(path: Path, dims: int, code: int = UBYTE) -> np.ndarray:
     """The array in an idx file; anything but exactly what its header announces is refused."""
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             header = file.read(4 + 4 * dims)
-            if len(header) < 4 + 4 * dims or header[:2] != b"\0\0" or header[2] not in _DTYPES:
-                raise InputError(f"{path}: not an idx file")
+            if len(header) < 4 + 4 * dims or header[:3] != bytes([0, 0, code]):
+                raise InputError(f"{path}: not an idx file of {_DTYPES[code].name} values")
             if header[3] != dims:
                 raise InputError(f"{path}: {header[3]} dimensions where {dims} are expected")
             shape = tuple(int(n) for n in np.frombuffer(header[4:], ">u4"))
-            dtype = _DTYPES[header[2]]
+            dtype = _DTYPES[code]
             expected = math.prod(shape) * dtype.itemsize
+            if expected == 0:
+                raise InputError(f"{path}: holds nothing: its shape is {shape}")
             if expected > 2**31:
                 raise InputError(f"{path}: claims {expected} bytes, more than any known idx file")
             payload = file.read(expected + 1)
@@ -71,7 +72,10 @@ def _images_and_labels(folder: Path) -> Dataset:
     for split in ("train", "t10k"):
         path = _find(folder, f"{split}-images-idx3-ubyte")
         images.append(read(path, 3))
-        labels.append(read(_find(folder, f"{split}-labels-idx1-ubyte"), 1))
+        named = _find(folder, f"{split}-labels-idx1-ubyte")
+        labels.append(read(named, 1))
+        if labels[-1].max() >= CLASSES:
+            raise InputError(f"{named}: label {labels[-1].max()} is not one of 0..{CLASSES - 1}")
         if len(images[-1]) != len(labels[-1]):
             raise InputError(f"{path}: {len(images[-1])} images but {len(labels[-1])} labels")
         if images[-1].shape[1:] != images[0].shape[1:]:
@@ -79,7 +83,7 @@ def _images_and_labels(folder: Path) -> Dataset:
     return Dataset(
         images=np.concatenate(images)[..., None],
         labels=np.concatenate(labels).astype(np.int32),
-        classes=10,
+        classes=CLASSES,
         mean=MNIST_MEAN,
         std=MNIST_STD,
     )
@@ -95,10 +99,14 @@ def _folder(settings: Data) -> Path:
     return folder
 
 
-def _find(folder: Path, stem: str, missing_ok: bool = False) -> Path | None:
-    for name in (stem, f"{stem}.gz", stem.replace("-idx", ".idx"), stem.replace("-idx", ".idx") + ".gz"):
-        if (folder / name).is_file():
-            return folder / name
-    if missing_ok:
-        return None
-    raise InputError(f"data.dir: {folder / stem}.gz is missing")
+def _find(folder: Path, stem: str) -> Path:
+    path = _look_for(folder, stem)
+    if path is None:
+        raise InputError(f"data.dir: {folder / stem}.gz is missing")
+    return path
+
+
+def _look_for(folder: Path, stem: str) -> Path | None:
+    dotted = stem.replace("-idx", ".idx")  # another common spelling
+    names = (stem, f"{stem}.gz", dotted, f"{dotted}.gz")
+    return next((folder / name for name in names if (folder / name).is_file()), None)

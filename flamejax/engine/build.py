@@ -75,7 +75,7 @@ def build(
         client=layout.client,
         slot=layout.slot,
     )
-    setting_specs = Setting(*[P()] * 4, client=P(AXIS), slot=P())
+    setting_specs = Setting(P(), P(), P(), P(), client=P(AXIS), slot=P())
     state_specs = State(round=P(), server=P(), clients=P(AXIS), mean=P())
     setting = _place(mesh, setting, setting_specs)
 
@@ -163,7 +163,10 @@ def build(
 def _place(mesh: Mesh, values: Tree, specs: Tree) -> Tree:
     """Put every part of a named tuple on the mesh as its spec says."""
     return type(values)(
-        *(jax.device_put(value, NamedSharding(mesh, spec)) for value, spec in zip(values, specs, strict=True))
+        *(
+            jax.device_put(value, NamedSharding(mesh, spec))
+            for value, spec in zip(values, specs, strict=True)
+        )
     )
 
 

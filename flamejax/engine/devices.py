@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import Literal, NamedTuple
 
@@ -20,21 +21,24 @@ def make_mesh(requested: int | Literal["auto"], useful: int) -> Mesh:
     On CPU a "device" is a thread pool: one per core is fastest, and has to be arranged before JAX
     starts. `auto` takes every device, but no more than `useful`.
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
-        try:
-            jax.config.update("jax_num_cpu_devices", cores if requested == "auto" else requested)
-        except RuntimeError:
-            pass  # JAX is already running; its devices are what there is
+        # if JAX is already running, its devices are what there is
+        with contextlib.suppress(RuntimeError):
+            jax.config.update("jax_num_cpu_devices", _cores() if requested == "auto" else requested)
     devices = jax.devices()
-    if requested == "auto":
-        requested = min(len(devices), useful)
-    if requested > len(devices):
+    wanted = min(len(devices), useful) if requested == "auto" else requested
+    if wanted > len(devices):
         raise InputError(
-            f"engine.devices = {requested} but JAX has {len(devices)} {devices[0].platform} "
+            f"engine.devices = {wanted} but JAX has {len(devices)} {devices[0].platform} "
             "device(s); on CPU more can be had only before JAX starts"
         )
-    return Mesh(np.array(devices[:requested]), (AXIS,), axis_types=(AxisType.Auto,))
+    return Mesh(np.array(devices[:wanted]), (AXIS,), axis_types=(AxisType.Auto,))
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 class Layout(NamedTuple):

@@ -35,7 +35,9 @@ def choose(settings: Engine, platform: str, steps: np.ndarray, cohort: int) -> P
         return Plan(execution, cohort, devices, reason)
     if settings.chunk != "auto":
         return Plan(execution, min(settings.chunk, cohort), devices, reason)
-    widths = [w for w in (cohort, *(2**k for k in range(cohort.bit_length(), -1, -1))) if w <= cohort]
+    widths = [
+        w for w in (cohort, *(2**k for k in range(cohort.bit_length(), -1, -1))) if w <= cohort
+    ]
     width = next((w for w in widths if overhead(steps, w) <= MAX_OVERHEAD), 1)
     return Plan(execution, width, devices, reason)
 

@@ -23,7 +23,7 @@ from flamejax.types import Method, Shard, Tree
 class State(NamedTuple):
     """Everything the next round needs."""
 
-    round: Array  # scalar: rounds done
+    round: Any  # scalar: rounds done
     server: Tree
     clients: Tree  # stacked [slots, ...]
     mean: Tree  # mean of all clients' last messages; None for methods that forget them
@@ -42,11 +42,11 @@ class Setting(NamedTuple):
     """Traced inputs that stay the same from round to round."""
 
     hyper: Any
-    key: Array
+    key: Any
     arrays: Tree  # the federation's
-    counts: Array  # [C + 1, 3], the last row is zero
-    client: Array  # [slots] the client in each slot, C where it is empty
-    slot: Array  # [C + 1] the slot of each client
+    counts: Any  # [C + 1, 3], the last row is zero
+    client: Any  # [slots] the client in each slot, C where it is empty
+    slot: Any  # [C + 1] the slot of each client
 
 
 class Cohort(NamedTuple):
@@ -58,18 +58,18 @@ class Cohort(NamedTuple):
 
 def everyone(setting: Setting) -> Cohort:
     """All clients of this device."""
-    return Cohort(jnp.arange(len(setting.client)), setting.client)
+    return Cohort(jnp.arange(len(setting.client), dtype=jnp.int32), setting.client)
 
 
 def make_shard(federation: Federation, setting: Setting, client: Array) -> Shard:
     counts, total = federation.counts[:, TRAIN], federation.counts[:, TRAIN].sum()
-    count = setting.counts[client, TRAIN]
+    samples = setting.counts[client, TRAIN]
     return Shard(
         client=client,
         clients=len(counts),
-        count=count,
+        samples=samples,
         largest=int(counts.max()),
-        share=count.astype(float) / float(total),
+        share=samples.astype(float) / float(total),
         read=lambda positions: federation.read(setting.arrays, client, positions),
     )
 
@@ -108,7 +108,7 @@ def visit(
         store, pending, sums = carry
         store = write(store, pending)
         new, summed, kept = side_by_side(tree.take(store, who.rows), who.ids)
-        sums = jax.tree.map(lambda s, x: s + jnp.sum(x, axis=0), sums, summed)
+        sums = jax.tree.map(lambda s, x: s + jnp.sum(x, axis=0, dtype=x.dtype), sums, summed)
         return (store, (who.rows, new), sums), kept
 
     def write(store: Tree, pending: tuple[Array, Tree]) -> Tree:
@@ -150,14 +150,15 @@ def make_round(
             return new, (message, info), info.steps
 
         store, (total, info), steps = visit(one, store, cohort, width, clients)
-        return store, total, RoundInfo(*info, executed=width * jnp.sum(jnp.max(steps, axis=1)))
+        executed = width * jnp.sum(jnp.max(steps, axis=1), dtype=jnp.int32)
+        return store, total, RoundInfo(info.loss, info.samples, info.steps, executed)
 
-    def exact_mean(setting: Setting, store: Tree) -> Tree:
+    def exact_mean(setting: Setting, store: Tree, recall: Callable[..., Tree]) -> Tree:
         """The mean of all last messages, summed afresh."""
 
         def one(client: Tree, number: Array) -> tuple[None, Tree, None]:
             shard = make_shard(federation, setting, number)
-            return None, method.last_message(setting.hyper, client, shard), None
+            return None, recall(setting.hyper, client, shard), None
 
         _, total, _ = visit(one, store, everyone(setting), width, clients)
         return tree.scale(1 / clients, lax.psum(total, AXIS))
@@ -165,7 +166,7 @@ def make_round(
     def select(setting: Setting, round: Array) -> Array:
         """[devices, k] the clients of this round, large ones first, shared out evenly."""
         key = jax.random.fold_in(jax.random.fold_in(setting.key, round), clients)
-        ids = permute(key, jnp.arange(selected), clients)
+        ids = permute(key, jnp.arange(selected, dtype=jnp.int32), clients)
         ids = ids[jnp.argsort(-setting.counts[ids, TRAIN], stable=True)]
         each = -(-selected // devices)
         ids = jnp.pad(ids, (0, each * devices - selected), constant_values=clients)
@@ -189,7 +190,7 @@ def make_round(
         cohort = jax.tree.map(lambda x: lax.psum_scatter(x, AXIS), sent)
         numbers = ids[me]
         cohort, total, log = train(
-            setting, state, cohort, Cohort(jnp.arange(len(numbers)), numbers)
+            setting, state, cohort, Cohort(jnp.arange(len(numbers), dtype=jnp.int32), numbers)
         )
         back = jax.tree.map(lambda x: lax.all_gather(x, AXIS), cohort)
         home = jnp.where(mine, rows, slots)  # rows of other devices fall off the end
@@ -202,11 +203,11 @@ def make_round(
         else:
             store, total, log = train(setting, state, state.clients, everyone(setting))
         total, log = lax.psum((total, log), AXIS)
-        if method.last_message:
+        if recall := method.last_message:
             mean = tree.add(state.mean, tree.scale(1 / clients, total))
             mean = lax.cond(
                 (state.round + 1) % resum_every == 0,
-                lambda: exact_mean(setting, store),
+                lambda: exact_mean(setting, store, recall),
                 lambda: mean,
             )
         else:

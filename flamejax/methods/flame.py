@@ -8,7 +8,7 @@ so it is at the start, where theta_i = w_i and pi_i = 0.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +24,7 @@ from flamejax.types import Batch, Info, Method, Model, Shard, Tree
 class Flame(MethodSettings):
     name: str = "flame"
     preset: str = "paper"
-    presets = {
+    presets: ClassVar = {
         "paper": {},  # Algorithm 1 to the letter
         "published": {"momentum": 0.5, "weight_decay": 0.01, "prox_center": "global"},
     }
@@ -61,7 +61,11 @@ def flame(settings: Flame, model: Model) -> Method:
         return Server(params), Client(params, params, jnp.asarray(hyper.epsilon0))
 
     def alpha(shard: Shard) -> Array:
-        return shard.share if settings.alpha == "samples" else jnp.ones_like(shard.share) / shard.clients
+        return (
+            shard.share
+            if settings.alpha == "samples"
+            else jnp.ones_like(shard.share) / shard.clients
+        )
 
     def message(hyper: Any, client: Client, shard: Shard) -> Tree:
         ratio = hyper.lam * alpha(shard) / hyper.rho

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
 from flax import linen as nn
 from jax import Array, lax
-import jax.numpy as jnp
 
 from flamejax.types import Model
 
@@ -16,10 +19,14 @@ def cross_entropy(logits: Array, labels: Array) -> Array:
     return jnp.log(jnp.sum(jnp.exp(shifted), axis=-1)) - at_label
 
 
-def from_flax(module: nn.Module, loss=cross_entropy) -> Model:
+def from_flax(module: nn.Module, loss: Callable[[Array, Array], Array] = cross_entropy) -> Model:
     """Any Flax (linen) module whose only collection is `params`."""
+
+    def apply(params: Any, x: Array) -> Any:
+        return module.apply({"params": params}, x)
+
     return Model(
         init=lambda key, x: module.init(key, x)["params"],
-        apply=lambda params, x: module.apply({"params": params}, x),
+        apply=apply,
         loss=loss,
     )

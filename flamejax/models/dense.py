@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from flax import linen as nn
 from jax import Array, random
@@ -12,7 +13,7 @@ from flamejax.types import Model
 
 
 def _uniform(bound: float) -> nn.initializers.Initializer:
-    def init(key, shape, dtype=float) -> Array:
+    def init(key: Array, shape: Any, dtype: Any = float, **_: Any) -> Array:
         return random.uniform(key, shape, dtype, -bound, bound)
 
     return init

@@ -33,8 +33,8 @@ def deal(rng: np.random.Generator, data: Dataset, settings: Partition) -> list[n
     small = min(range(clients), key=lambda i: len(parts[i]))
     if len(parts[small]) < least:
         raise InputError(
-            f"partition.min_samples = {least}: client {small} gets only {len(parts[small])} samples; "
-            "lower it, or take fewer clients"
+            f"partition.min_samples = {least}: client {small} gets only {len(parts[small])} "
+            "samples; lower it, or take fewer clients"
         )
     return parts
 
@@ -44,7 +44,9 @@ _LABEL_FREE = ("iid", "quality", "quantity", "writer")
 
 def dirichlet_shares(rng: np.random.Generator, beta: float, clients: int) -> np.ndarray:
     """Shares [clients] from a symmetric Dirichlet, also where its parameters leave float range."""
-    shares = rng.dirichlet(np.full(clients, beta)) if 1e-8 < beta < 1e8 else np.full(clients, np.nan)
+    shares = (
+        rng.dirichlet(np.full(clients, beta)) if 1e-8 < beta < 1e8 else np.full(clients, np.nan)
+    )
     if np.isfinite(shares).all() and shares.sum() > 0:
         return shares
     return np.full(clients, 1 / clients) if beta > 1 else np.eye(clients)[rng.integers(clients)]

@@ -19,14 +19,12 @@ def hybrid(
     overlap: bool = False,
     **options: Any,
 ) -> list[np.ndarray]:
-    """Each half shares out its part of the samples; with `overlap` each half shares out them all."""
+    """Each half shares out its part of the samples; with `overlap`, all of them."""
     if clients < 2:
         raise InputError("partition.name = 'hybrid' needs partition.clients of at least 2")
     first = clients // 2
     order = rng.permutation(len(labels))
     pools = (order, order) if overlap else np.split(order, [len(labels) * first // clients])
     by_label = qlabel(rng, labels[pools[0]], clients=first, **options)
-    by_size = quantity(
-        rng, labels[pools[1]], clients=clients - first, overlap=overlap, **options
-    )
+    by_size = quantity(rng, labels[pools[1]], clients=clients - first, overlap=overlap, **options)
     return [pools[0][part] for part in by_label] + [pools[1][part] for part in by_size]

@@ -7,5 +7,7 @@ from typing import Any
 import numpy as np
 
 
-def iid(rng: np.random.Generator, labels: np.ndarray, *, clients: int, **_: Any) -> list[np.ndarray]:
+def iid(
+    rng: np.random.Generator, labels: np.ndarray, *, clients: int, **_: Any
+) -> list[np.ndarray]:
     return np.array_split(rng.permutation(len(labels)), clients)

@@ -43,7 +43,9 @@ def draw(figure: Figure, result: Result) -> Figure:
         if axes.get_legend_handles_labels()[0]:
             axes.legend(frameon=False, loc="best")
     selected, clients = result.summary["clients_per_round"], result.summary["clients"]
-    who = f"{clients} clients" if selected == clients else f"{selected} of {clients} clients a round"
+    who = (
+        f"{clients} clients" if selected == clients else f"{selected} of {clients} clients a round"
+    )
     figure.suptitle(
         f"{config.method.name} ({config.method.preset}) · {config.data.name} · "
         f"{config.partition.name} · {who} · seed {config.seed}",

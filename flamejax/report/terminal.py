@@ -30,7 +30,7 @@ def progress_bar(rounds: int, quiet: bool = False) -> Iterator[Watcher]:
 
         def watch(done: int, row: Mapping[str, Any] | None) -> None:
             speed = progress.tasks[0].speed
-            shown = {"completed": done, "description": "training"}
+            shown: dict[str, Any] = {"completed": done, "description": "training"}
             if speed:
                 shown["speed"] = f"{speed:.1f} rounds/s"
             if row is not None:
@@ -57,7 +57,7 @@ def show(summary: Mapping[str, Any], folder: Path) -> None:
     table.add_column(f"accuracy in round {best['round']}*", justify="right")
     for name, title in names.items():
         if last[name] is None:
-            table.add_row(title, *["–"] * 6)
+            table.add_row(title, *["-"] * 6)
             continue
         figures = [last[name][k] for k in ("accuracy", "worst10", "best10", "accuracy_var", "loss")]
         table.add_row(title, *(_number(v) for v in (*figures, best[name]["accuracy"])))
@@ -75,4 +75,4 @@ def show(summary: Mapping[str, Any], folder: Path) -> None:
 
 
 def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4f}"
+    return "-" if value is None else f"{value:.4f}"

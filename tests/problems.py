@@ -1,0 +1,73 @@
+"""Small federated problems, and the engine set up on them."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from flamejax import config, engine
+from flamejax.federation import federate
+from flamejax.models import from_flax
+from flamejax.models.dense import Dense
+from flamejax.types import Dataset, Model
+
+
+def blobs(samples=400, features=6, classes=3, seed=0) -> Dataset:
+    """Gaussian classes: quick to learn, float inputs."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(classes, size=samples)
+    centers = rng.normal(size=(classes, features))
+    return Dataset(centers[labels] + rng.normal(size=(samples, features)), labels, classes)
+
+
+def small_net(classes=3) -> Model:
+    return from_flax(Dense((5, classes)))
+
+
+def linear(data: Dataset) -> Model:
+    """Least squares, 1/2 (x theta - y)^2, as a plain pair of functions."""
+    return Model(
+        init=lambda key, x: jax.random.normal(key, (x.shape[1],), x.dtype),
+        apply=lambda theta, x: x @ theta,
+        loss=lambda outputs, y: 0.5 * (outputs - y.astype(outputs.dtype)) ** 2,
+    )
+
+
+def set_up(values, data, model, rounds_per_call=8):
+    """(config, federation, engine) for nested config values."""
+    settings = config.make(values)
+    with precision(settings):
+        federation = federate(settings, data, np.random.default_rng(settings.seed))
+        method = settings.method.build(model)
+        return settings, federation, engine.build(settings, method, model, federation, rounds_per_call)
+
+
+def precision(settings):
+    return jax.enable_x64(True) if settings.engine.precision == "float64" else nullcontext()
+
+
+def train(values, data, model, rounds):
+    """The state after some rounds, in client order, as NumPy arrays."""
+    settings, federation, eng = set_up(values, data, model, rounds_per_call=rounds)
+    with precision(settings):
+        state, log = eng.run(eng.state, rounds)
+        globals_and_personals = [eng.models(state, i) for i in range(federation.clients)]
+        shared = globals_and_personals[0][0]
+        personal = jax.tree.map(lambda *x: np.stack(x), *[p for _, p in globals_and_personals])
+        return jax.tree.map(np.asarray, shared), personal, log
+
+
+def distance(a, b) -> float:
+    """Largest relative difference of corresponding leaves."""
+    pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+    return max(float(np.linalg.norm(x - y) / np.linalg.norm(y)) for x, y in pairs)
+
+
+def float_tree(tree):
+    return jax.tree.map(lambda x: np.asarray(x, np.float64), tree)
+
+
+__all__ = ["blobs", "distance", "float_tree", "jnp", "linear", "set_up", "small_net", "train"]

@@ -1,0 +1,191 @@
+"""FLAME against a plain NumPy loop of Algorithm 1, and against closed forms."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from flamejax.federation import TRAIN
+from flamejax.shuffle import permute
+from flamejax.types import Dataset
+
+from .problems import blobs, distance, float_tree, linear, precision, set_up, small_net, train
+
+
+def gradient(params, x, y):
+    """Mean cross-entropy gradient of a one-hidden-layer ReLU network, by hand."""
+    (k1, b1), (k2, b2) = ((params[d]["kernel"], params[d]["bias"]) for d in ("Dense_0", "Dense_1"))
+    hidden = np.maximum(x @ k1 + b1, 0)
+    logits = hidden @ k2 + b2
+    odds = np.exp(logits - logits.max(1, keepdims=True))
+    error = odds / odds.sum(1, keepdims=True)
+    error[np.arange(len(y)), y] -= 1
+    error /= len(y)
+    back = (error @ k2.T) * (hidden > 0)
+    return {
+        "Dense_0": {"kernel": x.T @ back, "bias": back.sum(0)},
+        "Dense_1": {"kernel": hidden.T @ error, "bias": error.sum(0)},
+    }
+
+
+def algorithm_1(params, clients, rounds, select, batches, *, lam, rho, lr, mu, decay, center):
+    """The paper's Algorithm 1 with its pi stored, in float64, clients and batches one by one."""
+    m, add = len(clients), lambda f, *trees: jax.tree.map(f, *trees)
+    alpha = 1 / m
+    theta, w_i = [params] * m, [params] * m
+    pi, u = [add(np.zeros_like, params)] * m, [params] * m
+    for t in range(rounds):
+        w = add(lambda *x: sum(x) / m, *u)  # line 5
+        for i in select(t):  # line 7
+            velocity = add(np.zeros_like, params)
+            pull_to = w_i[i] if center == "local" else w
+            for rows in batches(t, i):  # lines 9-12
+                x, y = clients[i][0][rows], clients[i][1][rows]
+                velocity = add(
+                    lambda v, g, th, c: mu * v + g + lam * (th - c) + decay * th,
+                    velocity, gradient(theta[i], x, y), theta[i], pull_to,
+                )  # fmt: skip
+                theta[i] = add(lambda th, v: th - lr * v, theta[i], velocity)
+            w_i[i] = add(
+                lambda th, w, p: (lam * alpha * th + rho * w - p) / (lam * alpha + rho),
+                theta[i], w, pi[i],
+            )  # fmt: skip
+            pi[i] = add(lambda p, wi, w: p + rho * (wi - w), pi[i], w_i[i], w)
+            u[i] = add(lambda wi, p: wi + p / rho, w_i[i], pi[i])
+    return add(lambda *x: sum(x) / m, *u), theta
+
+
+def reference(values, data, model, rounds):
+    """The loop above on the clients, initial model and batch order of the engine."""
+    settings, fed, eng = set_up(values, data, model)
+    method = settings.method
+    with precision(settings):
+        start = float_tree(eng.state.server.w)
+        _, key = jax.random.split(jax.random.key(settings.seed))
+        clients = []
+        for i in range(fed.clients):
+            count, first = fed.counts[i, TRAIN], fed.arrays.starts[i]
+            rows = fed.arrays.rows[first : first + count]
+            clients.append((data.images[rows], data.labels[rows]))
+
+        def select(t):
+            wanted = settings.participation.clients_per_round
+            if wanted == "all":
+                return range(fed.clients)
+            chooser = jax.random.fold_in(jax.random.fold_in(key, t), fed.clients)
+            return np.asarray(permute(chooser, jnp.arange(wanted), fed.clients))
+
+        def batches(t, i):
+            mine, n = jax.random.fold_in(jax.random.fold_in(key, t), i), len(clients[i][1])
+            for epoch in range(method.epochs):
+                order = np.asarray(permute(jax.random.fold_in(mine, epoch), jnp.arange(n), n))
+                yield from (order[j : j + method.batch] for j in range(0, n, method.batch))
+
+        return algorithm_1(
+            start, clients, rounds, select, batches, lam=method.lam, rho=method.rho, lr=method.lr,
+            mu=method.momentum, decay=method.weight_decay, center=method.prox_center,
+        )  # fmt: skip
+
+
+CASES = list(itertools.product([0.0, 0.5], ["local", "global"], ["all", 3]))
+
+
+@pytest.mark.parametrize(("precision_name", "tolerance"), [("float64", 1e-10), ("float32", 1e-5)])
+@pytest.mark.parametrize(("momentum", "center", "selected"), CASES)
+def test_engine_equals_a_plain_loop(momentum, center, selected, precision_name, tolerance):
+    values = {
+        "seed": 3,
+        "partition": {"name": "quantity", "clients": 7, "beta": 0.7, "min_samples": 9},
+        "participation": {"clients_per_round": selected},
+        "method": {"lam": 1.3, "rho": 0.2, "lr": 0.05, "batch": 16, "epochs": 2,
+                   "momentum": momentum, "weight_decay": 0.01, "prox_center": center},
+        "engine": {"devices": 2, "precision": precision_name, "resum_every": 7},
+    }  # fmt: skip
+    data, rounds = blobs(), 20
+    w, theta = reference(values, data, small_net(), rounds)
+    shared, personal, _ = train(values, data, small_net(), rounds)
+    assert distance(shared, w) < tolerance
+    assert distance(personal, jax.tree.map(lambda *x: np.stack(x), *theta)) < tolerance
+
+
+def regression(features=4, samples=300):
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(samples, features)) * rng.uniform(0.5, 1.5, features)
+    return Dataset(x, x @ rng.normal(size=features) + rng.normal(size=samples), 1)
+
+
+def stationary_point(fed, data, lam, alpha):
+    """theta_i = (A_i + lam)^-1 (b_i + lam w) and w = sum alpha_i theta_i, solved for w."""
+    eye, systems = np.eye(data.images.shape[1]), []
+    for i in range(fed.clients):
+        first = fed.arrays.starts[i]
+        rows = fed.arrays.rows[first : first + fed.counts[i, TRAIN]]
+        x, y = data.images[rows], data.labels[rows]
+        systems.append((x.T @ x / len(rows), x.T @ y / len(rows)))
+    inverse = [np.linalg.inv(a + lam * eye) for a, _ in systems]
+    left = eye - sum(p * lam * v for p, v in zip(alpha, inverse, strict=True))
+    right = sum(p * v @ b for p, v, (_, b) in zip(alpha, inverse, systems, strict=True))
+    w = np.linalg.solve(left, right)
+    return w, np.stack([v @ (b + lam * w) for v, (_, b) in zip(inverse, systems, strict=True)])
+
+
+@pytest.mark.parametrize("weights", ["uniform", "samples"])
+@pytest.mark.parametrize("selected", ["all", 2])
+def test_exact_local_steps_reach_the_closed_form_stationary_point(selected, weights):
+    data, lam = regression(), 0.8
+    values = {
+        "partition": {"name": "quantity", "clients": 5, "beta": 2.0, "min_samples": 20},
+        "participation": {"clients_per_round": selected},
+        "method": {"lam": lam, "rho": 0.15, "lr": 0.2, "alpha": weights, "batch": 64,
+                   "local_solver": "until_epsilon", "epsilon0": 1e-24, "max_steps": 2000},
+        "engine": {"precision": "float64", "devices": 1},
+    }  # fmt: skip
+    _, fed, _ = set_up(values, data, linear(data))
+    counts = fed.counts[:, TRAIN]
+    alpha = np.full(5, 0.2) if weights == "uniform" else counts / counts.sum()
+    w, theta = stationary_point(fed, data, lam, alpha)
+    shared, personal, _ = train(values, data, linear(data), 400 if selected == "all" else 1000)
+    assert distance(shared, w) < 1e-6
+    assert distance(personal, theta) < 1e-6
+
+
+def test_the_tolerance_of_the_local_solver_is_met_and_shrinks():
+    data = regression()
+    values = {
+        "partition": {"name": "iid", "clients": 3},
+        "method": {"local_solver": "until_epsilon", "epsilon0": 1e-4, "upsilon": 0.5, "lr": 0.1,
+                   "max_steps": 500},
+        "engine": {"precision": "float64", "devices": 1},
+    }  # fmt: skip
+    settings, fed, eng = set_up(values, data, linear(data))
+    with precision(settings):
+        before = jax.tree.map(np.asarray, eng.state)
+        for done in range(1, 6):
+            state, _ = eng.run(jax.tree.map(jnp.asarray, before), 1)
+            after = jax.tree.map(np.asarray, state)
+            for i in range(3):  # one device, equal sizes: clients keep their order
+                first = fed.arrays.starts[i]
+                rows = fed.arrays.rows[first : first + fed.counts[i, TRAIN]]
+                x, y = data.images[rows], data.labels[rows]
+                theta, center = after.clients.theta[i], before.clients.w[i]
+                grad = x.T @ (x @ theta - y) / len(y) + settings.method.lam * (theta - center)
+                assert np.sum((grad / 3) ** 2) <= 1e-4 * 0.5**done * (1 + 1e-9)
+            before = after
+
+
+def test_one_client_is_plain_training():
+    """With one client w_1 = w = theta, so only the pull to the last theta remains."""
+    data = regression()
+    base = {
+        "partition": {"name": "iid", "clients": 1},
+        "engine": {"precision": "float64"},
+        "method": {"local_solver": "until_epsilon", "epsilon0": 1e-20, "lr": 0.2, "max_steps": 999},
+    }
+    _, fed, _ = set_up(base, data, linear(data))
+    rows = fed.arrays.rows[: fed.counts[0, TRAIN]]
+    best = np.linalg.lstsq(data.images[rows], data.labels[rows], rcond=None)[0]
+    shared, personal, _ = train(base, data, linear(data), 200)
+    assert distance(personal[0], best) < 1e-6
+    assert distance(shared, best) < 1e-6
