@@ -97,8 +97,9 @@ def run_command(options: argparse.Namespace) -> int:
     from flamejax.report.terminal import progress_bar, show
     from flamejax.runner import run
 
+    hidden = options.quiet or not sys.stderr.isatty()  # a log gets no bar, only what went wrong
     try:
-        with progress_bar(config.rounds, options.quiet) as watch:
+        with progress_bar(config.rounds, hidden) as watch:
             result = run(config, out=out, watch=watch)
     except KeyboardInterrupt:
         found = f"; what was measured is in {out}" if out.exists() else " before the first round"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import nullcontext
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from flamejax import config, engine
@@ -13,6 +12,8 @@ from flamejax.federation import federate
 from flamejax.models import from_flax
 from flamejax.models.dense import Dense
 from flamejax.types import Dataset, Model
+
+PER_CALL = 100  # rounds the engine is built to run in one call
 
 
 def blobs(samples=400, features=6, classes=3, seed=0) -> Dataset:
@@ -27,7 +28,7 @@ def small_net(classes=3) -> Model:
     return from_flax(Dense((5, classes)))
 
 
-def linear(data: Dataset) -> Model:
+def linear() -> Model:
     """Least squares, 1/2 (x theta - y)^2, as a plain pair of functions."""
     return Model(
         init=lambda key, x: jax.random.normal(key, (x.shape[1],), x.dtype),
@@ -36,28 +37,30 @@ def linear(data: Dataset) -> Model:
     )
 
 
-def set_up(values, data, model, rounds_per_call=8):
+def set_up(values, data, model):
     """(config, federation, engine) for nested config values."""
     settings = config.make(values)
     with precision(settings):
         federation = federate(settings, data, np.random.default_rng(settings.seed))
         method = settings.method.build(model)
-        return settings, federation, engine.build(settings, method, model, federation, rounds_per_call)
+        return settings, federation, engine.build(settings, method, model, federation, PER_CALL)
 
 
 def precision(settings):
     return jax.enable_x64(True) if settings.engine.precision == "float64" else nullcontext()
 
 
-def train(values, data, model, rounds):
-    """The state after some rounds, in client order, as NumPy arrays."""
-    settings, federation, eng = set_up(values, data, model, rounds_per_call=rounds)
+def train(settings, federation, eng, rounds):
+    """Global and stacked personalized models after some rounds, as NumPy arrays, and the log."""
     with precision(settings):
-        state, log = eng.run(eng.state, rounds)
-        globals_and_personals = [eng.models(state, i) for i in range(federation.clients)]
-        shared = globals_and_personals[0][0]
-        personal = jax.tree.map(lambda *x: np.stack(x), *[p for _, p in globals_and_personals])
-        return jax.tree.map(np.asarray, shared), personal, log
+        state = eng.state
+        for _ in range(rounds // PER_CALL):
+            state, log = eng.run(state, PER_CALL)
+        if rounds % PER_CALL:
+            state, log = eng.run(state, rounds % PER_CALL)
+        models = [eng.models(state, i) for i in range(federation.clients)]
+        personal = jax.tree.map(lambda *x: np.stack(x), *[p for _, p in models])
+        return jax.tree.map(np.asarray, models[0][0]), personal, log
 
 
 def distance(a, b) -> float:
@@ -68,6 +71,3 @@ def distance(a, b) -> float:
 
 def float_tree(tree):
     return jax.tree.map(lambda x: np.asarray(x, np.float64), tree)
-
-
-__all__ = ["blobs", "distance", "float_tree", "jnp", "linear", "set_up", "small_net", "train"]

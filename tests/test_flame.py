@@ -57,10 +57,12 @@ def algorithm_1(params, clients, rounds, select, batches, *, lam, rho, lr, mu, d
     return add(lambda *x: sum(x) / m, *u), theta
 
 
-def reference(values, data, model, rounds):
+shuffled = jax.jit(lambda key, n, size: permute(key, jnp.arange(size), n), static_argnums=2)
+
+
+def reference(settings, fed, eng, data, rounds):
     """The loop above on the clients, initial model and batch order of the engine."""
-    settings, fed, eng = set_up(values, data, model)
-    method = settings.method
+    method, largest = settings.method, int(fed.counts[:, TRAIN].max())
     with precision(settings):
         start = float_tree(eng.state.server.w)
         _, key = jax.random.split(jax.random.key(settings.seed))
@@ -75,12 +77,12 @@ def reference(values, data, model, rounds):
             if wanted == "all":
                 return range(fed.clients)
             chooser = jax.random.fold_in(jax.random.fold_in(key, t), fed.clients)
-            return np.asarray(permute(chooser, jnp.arange(wanted), fed.clients))
+            return np.asarray(shuffled(chooser, fed.clients, wanted))
 
         def batches(t, i):
             mine, n = jax.random.fold_in(jax.random.fold_in(key, t), i), len(clients[i][1])
             for epoch in range(method.epochs):
-                order = np.asarray(permute(jax.random.fold_in(mine, epoch), jnp.arange(n), n))
+                order = np.asarray(shuffled(jax.random.fold_in(mine, epoch), n, largest))[:n]
                 yield from (order[j : j + method.batch] for j in range(0, n, method.batch))
 
         return algorithm_1(
@@ -104,8 +106,9 @@ def test_engine_equals_a_plain_loop(momentum, center, selected, precision_name, 
         "engine": {"devices": 2, "precision": precision_name, "resum_every": 7},
     }  # fmt: skip
     data, rounds = blobs(), 20
-    w, theta = reference(values, data, small_net(), rounds)
-    shared, personal, _ = train(values, data, small_net(), rounds)
+    ready = set_up(values, data, small_net())
+    w, theta = reference(*ready, data, rounds)
+    shared, personal, _ = train(*ready, rounds)
     assert distance(shared, w) < tolerance
     assert distance(personal, jax.tree.map(lambda *x: np.stack(x), *theta)) < tolerance
 
@@ -142,11 +145,12 @@ def test_exact_local_steps_reach_the_closed_form_stationary_point(selected, weig
                    "local_solver": "until_epsilon", "epsilon0": 1e-24, "max_steps": 2000},
         "engine": {"precision": "float64", "devices": 1},
     }  # fmt: skip
-    _, fed, _ = set_up(values, data, linear(data))
+    ready = set_up(values, data, linear())
+    fed = ready[1]
     counts = fed.counts[:, TRAIN]
     alpha = np.full(5, 0.2) if weights == "uniform" else counts / counts.sum()
     w, theta = stationary_point(fed, data, lam, alpha)
-    shared, personal, _ = train(values, data, linear(data), 400 if selected == "all" else 1000)
+    shared, personal, _ = train(*ready, rounds=400 if selected == "all" else 1000)
     assert distance(shared, w) < 1e-6
     assert distance(personal, theta) < 1e-6
 
@@ -159,7 +163,7 @@ def test_the_tolerance_of_the_local_solver_is_met_and_shrinks():
                    "max_steps": 500},
         "engine": {"precision": "float64", "devices": 1},
     }  # fmt: skip
-    settings, fed, eng = set_up(values, data, linear(data))
+    settings, fed, eng = set_up(values, data, linear())
     with precision(settings):
         before = jax.tree.map(np.asarray, eng.state)
         for done in range(1, 6):
@@ -183,9 +187,10 @@ def test_one_client_is_plain_training():
         "engine": {"precision": "float64"},
         "method": {"local_solver": "until_epsilon", "epsilon0": 1e-20, "lr": 0.2, "max_steps": 999},
     }
-    _, fed, _ = set_up(base, data, linear(data))
+    ready = set_up(base, data, linear())
+    fed = ready[1]
     rows = fed.arrays.rows[: fed.counts[0, TRAIN]]
     best = np.linalg.lstsq(data.images[rows], data.labels[rows], rcond=None)[0]
-    shared, personal, _ = train(base, data, linear(data), 200)
+    shared, personal, _ = train(*ready, rounds=200)
     assert distance(personal[0], best) < 1e-6
     assert distance(shared, best) < 1e-6

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
@@ -126,11 +127,12 @@ def build(
 
     started = time.perf_counter()
     run_mapped = over_mesh(many, (state_specs, setting_specs, P()), (state_specs, P()))
-    run_compiled = (
-        jax.jit(run_mapped, donate_argnums=0).lower(state, setting, np.int32(0)).compile()
-    )
     evaluate_mapped = over_mesh(evaluate, (state_specs, setting_specs), P(AXIS))
-    evaluate_compiled = jax.jit(evaluate_mapped).lower(state, setting).compile()
+    with ThreadPoolExecutor() as pool:  # both compile at once
+        lowered = jax.jit(run_mapped, donate_argnums=0).lower(state, setting, np.int32(0))
+        compiling = pool.submit(lowered.compile)
+        evaluate_compiled = jax.jit(evaluate_mapped).lower(state, setting).compile()
+        run_compiled = compiling.result()
     compile_seconds = time.perf_counter() - started
 
     def run(state: State, rounds: int) -> tuple[State, RoundInfo]:

@@ -19,12 +19,13 @@ def make_mesh(requested: int | Literal["auto"], useful: int) -> Mesh:
     """A mesh with one axis, the clients'.
 
     On CPU a "device" is a thread pool: one per core is fastest, and has to be arranged before JAX
-    starts. `auto` takes every device, but no more than `useful`.
+    starts, unless the user has done so. `auto` takes every device, but no more than `useful`.
     """
-    if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
-        # if JAX is already running, its devices are what there is
-        with contextlib.suppress(RuntimeError):
-            jax.config.update("jax_num_cpu_devices", _cores() if requested == "auto" else requested)
+    arranged = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
+    if not arranged and jax.config.jax_num_cpu_devices < 0:
+        with contextlib.suppress(RuntimeError):  # JAX is already running: its devices it is
+            wish = _cores() if requested == "auto" else max(_cores(), requested)
+            jax.config.update("jax_num_cpu_devices", wish)
     devices = jax.devices()
     wanted = min(len(devices), useful) if requested == "auto" else requested
     if wanted > len(devices):

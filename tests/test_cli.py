@@ -1,0 +1,300 @@
+"""The command line: exit codes, one line per refusal, and the folder a run leaves behind."""
+
+import errno
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from jax.experimental.compilation_cache import compilation_cache
+
+from flamejax import registry
+from flamejax.cli import main
+
+FILES = {
+    *("config.toml", "metrics.jsonl", "timings.jsonl", "clients.npz", "environment.json"),
+    *("curves.png", "summary.json"),
+}
+SUMMARY = {
+    *("status", "rounds", "seconds", "compile_seconds", "round_seconds", "clients", "parameters"),
+    *("padding_overhead", "bytes_up", "bytes_down", "last", "best", "benign_clients"),
+}
+FIGURES = {"accuracy", "accuracy_var", "loss", "loss_var", "worst10", "best10"}
+
+
+def sets(*assignments: str) -> list[str]:
+    return [word for assignment in assignments for word in ("--set", assignment)]
+
+
+TINY = "rounds=3 eval_every=1 data.limit=400 partition.name=iid partition.clients=4 model.name=mlr"
+TINY_RUN = ["run", *sets(*TINY.split(), "engine.devices=1"), "--quiet", "--out"]
+
+
+def run(out, *more: str) -> int:
+    jax.devices()  # so that engine.devices=1 does not settle how many all other tests have
+    return main([*TINY_RUN, str(out), *more])
+
+
+def only_line(capsys) -> str:
+    """The one line on stderr of a command that said nothing on stdout."""
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "Traceback" not in said.err
+    assert said.err.endswith("\n")
+    assert len(said.err.splitlines()) == 1
+    assert said.err.startswith("flamejax: ")
+    return said.err
+
+
+def rows(folder: Path) -> list[dict]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def summary(folder: Path) -> dict:
+    return json.loads((folder / "summary.json").read_text())
+
+
+# command line -> a piece of the refusal
+BAD = [
+    ([], "COMMAND"),
+    (["rnu"], "'rnu'"),
+    (["list", "method"], "'method'"),
+    (["run", "--frobnicate"], "--frobnicate"),
+    (["run", "missing.toml"], "missing.toml: cannot read"),
+    (["run", ""], "cannot read"),
+    (["run", "."], "irectory"),
+    (["run", "syntax.toml"], "syntax.toml: not valid TOML"),
+    (["run", "binary.toml"], "binary.toml: not valid TOML"),
+    (["run", "typo.toml"], "did you mean 'method.rho'?"),
+    (["run", "--set"], "--set"),
+    (["run", *sets("rounds")], "key.path=value"),
+    (["run", *sets("rounds=0")], "rounds = 0"),
+    (["run", *sets("rounds=1" + "0" * 5000)], "rounds = "),
+    (["run", *sets("method.rh=1")], "method.rho"),
+    (["run", *sets("method.preset=[1]")], "method.preset = [1]"),
+    (["run", *sets("model.name=a\nb")], "model.name = "),
+    (["run", *sets("data.dir=\udcff")], "data.dir = "),
+    (["run", *sets("data.name=mnist", "data.dir=nowhere")], "data.dir = 'nowhere'"),
+    (["run", *sets("data.limit=1000000")], "data.limit = 1000000"),
+    (["run", *sets("partition.clients=10000")], "partition.clients = 10000"),
+    (["run", *sets("partition.name=qlabel", "partition.q=11")], "partition.q = 11"),
+    (["run", *sets("participation.clients_per_round=11")], "participation.clients_per_round = 11"),
+    (["run", *sets("data.limit=400", "engine.devices=4000")], "engine.devices = 4000"),
+    (["run", "--out", "file"], "file already exists"),
+    (["run", "--out", "file/below/that"], "file is not a folder"),
+    (["run", "--out", "."], "not an empty folder"),
+    (["run", "--out", "x" * 300], "File name too long"),
+]
+
+
+@pytest.mark.parametrize(("words", "said"), BAD, ids=[" ".join(w)[:40] or "-" for w, _ in BAD])
+def test_bad_command_line(words, said, tmp_path, monkeypatch, capsys):
+    jax.devices()
+    monkeypatch.chdir(tmp_path)
+    Path("file").touch()
+    Path("syntax.toml").write_text("rounds = = 3")
+    Path("binary.toml").write_bytes(b"\xff\xfe\x00")
+    Path("typo.toml").write_text("[method]\nrh = 1\n")
+    before = sorted(tmp_path.rglob("*"))
+    assert main(words) == 2
+    assert said in only_line(capsys)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_list_shows_every_name_or_those_of_one_kind(capsys):
+    assert main(["list"]) == 0
+    said = capsys.readouterr().out
+    for kind in registry.KINDS:
+        assert f"{kind}:" in said
+        assert all(f"  {name} " in said for name in registry.names(kind))
+    assert main(["list", "methods"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == registry.names("methods")
+
+
+@pytest.mark.parametrize("words", [None, ["--help"], ["list"]], ids=["import", "help", "list"])
+def test_light_commands_start_fast_and_without_jax(words):
+    command = f"from flamejax.cli import main; main({words})" if words else "import flamejax"
+    code = (
+        f"import sys\ntry:\n  {command}\nexcept SystemExit: pass\n"
+        "print(sorted({'flamejax', 'jax', 'flax', 'tensorflow'} & set(sys.modules)))"
+    )
+    clock = time.perf_counter()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert time.perf_counter() - clock < 1
+    assert done.stdout.splitlines()[-1] == "['flamejax']"
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_reader_that_has_gone(unbuffered):
+    reader, writer = os.pipe()
+    os.close(reader)
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    command = [sys.executable, "-m", "flamejax.cli", "list"]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, env=environment)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (3, b"")
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory) -> Path:
+    """The folder of a tiny run."""
+    folder = tmp_path_factory.mktemp("first") / "new" / "run"
+    assert run(folder) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def _compile_once(first, tmp_path_factory):
+    """All runs after the first compile together once more; none takes over what the first did."""
+    before = jax.config.jax_persistent_cache_min_compile_time_secs
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    compilation_cache.set_cache_dir(str(tmp_path_factory.mktemp("cache")))
+    compilation_cache.reset_cache()
+    yield
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", before)
+    jax.config.update("jax_compilation_cache_dir", None)
+    compilation_cache.reset_cache()
+
+
+def test_results_folder_keeps_the_contract(first):
+    assert {path.name for path in first.iterdir()} >= FILES
+    assert not list(first.glob(".*"))
+    found = summary(first)
+    assert set(found) >= SUMMARY
+    assert (found["status"], found["rounds"], found["clients"]) == ("finished", 3, 4)
+    assert found["parameters"] == 784 * 10 + 10
+    for when in ("last", "best"):
+        assert set(found[when]) >= {"pm", "gm", "hm", "train_loss", "round"}
+        assert all(set(found[when][model]) == FIGURES for model in ("pm", "gm", "hm"))
+    assert found["last"]["round"] == 3
+    assert (first / "curves.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    assert "jax" in json.loads((first / "environment.json").read_text())["versions"]
+    with np.load(first / "clients.npz", allow_pickle=False) as clients:
+        assert clients["last_pm_accuracy"].shape == (4,)
+        assert clients["train_samples"].sum() == 320
+
+
+def test_metrics_hold_a_line_per_round_and_no_clock(first):
+    assert [row["round"] for row in rows(first)] == [1, 2, 3]
+    for row in rows(first):
+        assert set(row) == {"round", "train_loss", "pm", "gm", "hm", "selection"}
+        assert set(row["pm"]) == FIGURES
+        assert 0 <= row["pm"]["accuracy"] <= 1
+    clock = (first / "timings.jsonl").read_text().splitlines()
+    assert all(json.loads(line)["seconds"] > 0 for line in clock)
+
+
+@pytest.mark.usefixtures("_compile_once")
+def test_same_command_gives_the_same_bytes_quietly(first, tmp_path, capsys):
+    assert run(tmp_path / "b") == 0
+    assert (tmp_path / "b/metrics.jsonl").read_bytes() == (first / "metrics.jsonl").read_bytes()
+    assert run(tmp_path / "c", *sets("seed=1")) == 0
+    assert (tmp_path / "c/metrics.jsonl").read_bytes() != (first / "metrics.jsonl").read_bytes()
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.usefixtures("_compile_once")
+def test_written_config_repeats_the_run(first, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", str(first / "config.toml")]) == 0
+    folder = tmp_path / "runs" / "flame-mnist_mini-iid-seed0"
+    for name in ("config.toml", "metrics.jsonl"):
+        assert (folder / name).read_bytes() == (first / name).read_bytes()
+    said = capsys.readouterr().out
+    assert f"{summary(folder)['last']['pm']['accuracy']:.4f}" in said
+    assert "Results: runs/flame-mnist_mini-iid-seed0" in said
+
+
+def test_used_folder_is_left_alone(first, capsys):
+    before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in first.iterdir()}
+    assert run(first) == 2
+    assert str(first) in only_line(capsys)
+    assert {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in first.iterdir()} == before
+
+
+@pytest.mark.usefixtures("_compile_once")
+@pytest.mark.parametrize("name", ["metrics.jsonl", "curves.png", "summary.json"])
+def test_full_disk(name, tmp_path, monkeypatch, capsys):
+    class Full(io.BytesIO):
+        def write(self, content):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def full_for_one(file, *arguments, **keywords):
+        return Full() if name in str(file) else opened(file, *arguments, **keywords)
+
+    opened = io.open
+    monkeypatch.setattr(io, "open", full_for_one)
+    assert run(tmp_path / "out") == 2
+    line = only_line(capsys)
+    assert os.strerror(errno.ENOSPC) in line
+    assert str(tmp_path / "out" / name) in line
+    assert not (tmp_path / "out" / "summary.json").exists()
+    assert not list(tmp_path.rglob("*.part"))
+
+
+@pytest.mark.usefixtures("_compile_once")
+def test_divergence(tmp_path, capsys):
+    assert run(tmp_path / "out", *sets("method.lr=1e30")) == 3
+    assert "method.lr (now 1e+30)" in only_line(capsys)
+    found = summary(tmp_path / "out")
+    assert (found["status"], found["rounds"]) == ("diverged", 3)
+    assert len(rows(tmp_path / "out")) == 2
+
+
+def test_interrupted_before_there_is_a_folder(tmp_path, monkeypatch, capsys):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("flamejax.runner.run", interrupted)
+    assert run(tmp_path / "out") == 3
+    assert only_line(capsys) == "flamejax: interrupted before the first round\n"
+    assert not (tmp_path / "out").exists()
+
+
+ENTER = "from flamejax.cli import entry; entry()"
+# signal -> what SIGINT does at the start: shells make background jobs ignore it
+SIGNALS = {signal.SIGINT: "default_int_handler", signal.SIGTERM: "SIG_IGN"}
+
+
+@pytest.fixture(scope="module")
+def long_runs(tmp_path_factory):
+    """For each signal a process that would run for hours, and its folder."""
+    started = {}
+    for number, action in SIGNALS.items():
+        folder = tmp_path_factory.mktemp("long") / "out"
+        code = f"import signal; signal.signal(signal.SIGINT, signal.{action}); {ENTER}"
+        command = [sys.executable, "-c", code, *TINY_RUN, str(folder), *sets("rounds=10000000")]
+        started[number] = subprocess.Popen(command, stderr=subprocess.PIPE, text=True), folder
+    yield started
+    for process, _ in started.values():
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_interrupted_run_leaves_its_folder_in_order(long_runs, number):
+    process, folder = long_runs[number]
+    deadline = time.monotonic() + 120
+    while not (folder / "timings.jsonl").exists():  # written after the first line of metrics
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(number)
+    said = process.communicate(timeout=60)[1]
+    assert process.returncode == 3
+    assert "Traceback" not in said
+    assert said.splitlines()[-1] == f"flamejax: interrupted; what was measured is in {folder}"
+    assert {path.name for path in folder.iterdir()} >= FILES
+    assert summary(folder)["status"] == "interrupted"
+    measured = [row["round"] for row in rows(folder)]
+    assert measured == list(range(1, len(measured) + 1))
+    assert len(measured) <= summary(folder)["rounds"] < 10_000_000

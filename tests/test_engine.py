@@ -1,0 +1,219 @@
+"""The engine: one result whatever the strategy, one compile, work only where it is needed."""
+
+import jax
+import numpy as np
+import pytest
+
+from flamejax import local
+from flamejax.engine import build
+from flamejax.engine.devices import lay_out
+from flamejax.engine.execution import overhead
+from flamejax.federation import TRAIN
+from flamejax.models.dense import mlr
+from flamejax.types import Batch
+
+from .problems import PER_CALL, blobs, distance, set_up, small_net, train
+
+RAGGED = {
+    "partition": {"name": "quantity", "clients": 10, "beta": 0.7, "min_samples": 6},
+    "method": {"lr": 0.05, "batch": 8, "momentum": 0.5},
+}
+
+
+def trained(selected="all", rounds=12, **engine):
+    values = {**RAGGED, "participation": {"clients_per_round": selected}, "engine": engine}
+    return train(*set_up(values, blobs(), small_net()), rounds)
+
+
+@pytest.fixture(scope="module")
+def plain():
+    """One device, one client at a time: the order of a plain loop."""
+    return {s: trained(s, execution="map", devices=1) for s in ("all", 4)}
+
+
+STRATEGIES = [
+    {"execution": "vmap", "devices": 1},
+    {"execution": "chunk", "chunk": 3, "devices": 1},
+    {"execution": "map", "devices": 4},
+    {"execution": "chunk", "devices": 2},
+    {"execution": "vmap", "devices": 3},
+    {"resum_every": 5, "devices": 2},
+]
+
+
+@pytest.mark.parametrize("selected", ["all", 4])
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda s: "-".join(map(str, s.values())))
+def test_every_strategy_gives_the_same_result(plain, selected, strategy):
+    shared, personal, log = trained(selected, **strategy)
+    expected_shared, expected_personal, expected_log = plain[selected]
+    assert distance(shared, expected_shared) < 1e-5
+    assert distance(personal, expected_personal) < 1e-5
+    np.testing.assert_array_equal(log.steps, expected_log.steps)
+    np.testing.assert_allclose(log.loss, expected_log.loss, rtol=1e-5)
+    assert (log.executed >= log.steps).all()
+
+
+def test_a_repeated_run_is_equal_to_the_bit_however_it_is_cut_into_calls():
+    settings, fed, eng = set_up(
+        {**RAGGED, "participation": {"clients_per_round": 4}}, blobs(), small_net()
+    )
+    whole, _ = eng.run(jax.tree.map(lambda x: x.copy(), eng.state), 12)
+    state = jax.tree.map(lambda x: x.copy(), eng.state)
+    for rounds in (1, 4, 7):
+        state, _ = eng.run(state, rounds)
+    jax.tree.map(np.testing.assert_array_equal, state, whole)
+
+
+def test_fifty_rounds_with_changing_selections_compile_once():
+    compiled = []
+
+    def listen(event, seconds, **_):
+        if "compile" in event:
+            compiled.append(event)
+
+    values = {**RAGGED, "participation": {"clients_per_round": 3}}
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        _, _, eng = set_up(values, blobs(), small_net())
+        assert compiled  # the listener hears compilations
+        state, _ = eng.run(eng.state, 1)
+        eng.evaluate(state)
+        compiled.clear()
+        steps = set()
+        for _ in range(50):
+            state, log = eng.run(state, 1)
+            steps.add(int(log.steps[0]))
+            eng.evaluate(state)
+        assert compiled == []
+        assert len(steps) > 5  # the selections did change
+    finally:
+        jax.monitoring.clear_event_listeners()
+
+
+def exact_mean(state, lam, rho, clients):
+    """The mean of u_i = w_i + lam alpha (theta_i - w_i) / rho, in float64."""
+    ratio = lam / clients / rho
+    pairs = zip(
+        jax.tree.leaves(state.clients.theta), jax.tree.leaves(state.clients.w), strict=True
+    )
+    both = [(np.asarray(t, np.float64), np.asarray(w, np.float64)) for t, w in pairs]
+    return [(w + ratio * (t - w)).mean(0) for t, w in both]
+
+
+@pytest.mark.parametrize("resum_every", [50, 10**6])
+def test_drift_of_the_running_mean_is_bounded(resum_every):
+    """Each round adds at most s + 3 roundings per entry; a fresh sum has at most m + 3.
+
+    A rounding errs by at most 2^-24 of the numbers summed, whose size is bounded by the messages'.
+    """
+    clients, selected, rounds = 10, 4, 400
+    values = {
+        **RAGGED,
+        "participation": {"clients_per_round": selected},
+        "engine": {"resum_every": resum_every, "devices": 1},
+    }
+    settings, _, eng = set_up(values, blobs(), small_net())
+    state = eng.state
+    for _ in range(rounds // PER_CALL):
+        state, _ = eng.run(state, PER_CALL)
+    method = settings.method
+    for running, exact in zip(
+        jax.tree.leaves(state.mean),
+        exact_mean(state, method.lam, method.rho, clients),
+        strict=True,
+    ):
+        fresh = rounds % resum_every == 0
+        roundings = clients + 3 if fresh else rounds * (selected + 3)
+        size = max(float(np.abs(x).max()) for x in jax.tree.leaves(state.clients))
+        error = np.abs(np.asarray(running, np.float64) - exact).max()
+        assert error <= roundings * 2.0**-24 * 2 * size
+        assert fresh or error > 0
+
+
+def test_small_clients_cost_what_they_hold():
+    """Dirichlet(0.5) sizes, 100 clients: steps executed over steps needed."""
+    values = {
+        "partition": {"name": "quantity", "clients": 100, "beta": 0.5, "min_samples": 3},
+        "method": {"batch": 10},
+    }
+    ratio = {}
+    for execution in ("auto", "chunk", "vmap"):
+        ready = set_up(
+            {**values, "engine": {"execution": execution}}, blobs(7000), small_net()
+        )
+        _, _, log = train(*ready, rounds=1)
+        counts = ready[1].counts[:, TRAIN]
+        assert log.steps.sum() == np.ceil(counts / 10).sum()
+        ratio[execution] = log.executed.sum() / log.steps.sum()
+    assert ratio["auto"] <= 1.15
+    assert ratio["chunk"] <= 1.15
+    assert ratio["vmap"] > 2  # what padding to the largest client would cost
+
+
+def test_padding_does_not_change_a_step(rng):
+    """A batch with as much padding as samples gives the same loss and gradient."""
+    model = small_net()
+    x, y = rng.normal(size=(9, 6)).astype(np.float32), rng.integers(3, size=9).astype(np.int32)
+    params = model.init(jax.random.key(0), x)
+    step = jax.value_and_grad(local.mean_loss(model))
+    loss, grads = step(params, Batch(x, y, np.ones(9, np.float32)))
+    twice = Batch(
+        np.concatenate([x, np.repeat(x[:1], 9, 0)]),
+        np.concatenate([y, np.repeat(y[:1], 9)]),
+        np.repeat(np.float32([1, 0]), 9),
+    )
+    padded_loss, padded = step(params, twice)
+    np.testing.assert_allclose(padded_loss, loss, rtol=1e-6)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), padded, grads)
+
+
+def test_padding_does_not_change_a_run():
+    """A far larger client doubles every batch; the others' training does not notice."""
+    values = {**RAGGED, "method": {"lr": 0.05, "batch": 10**6}, "engine": {"devices": 1}}
+    settings, fed, eng = set_up(values, blobs(), small_net())
+    giant = [2 * fed.counts[:, TRAIN].max(), 1, 1]
+    starts = np.append(fed.arrays.starts, 0).astype(np.int32)
+    noise = np.append(fed.arrays.noise, 0)
+    more = fed._replace(
+        counts=np.vstack([fed.counts, giant]),
+        arrays=fed.arrays._replace(starts=starts, noise=noise),
+    )
+    method = settings.method.build(small_net())
+    padded = build(settings, method, small_net(), more)
+    state, _ = eng.run(eng.state, 1)
+    padded_state, _ = padded.run(padded.state, 1)
+    for client in range(fed.clients):
+        _, alone = eng.models(state, client)
+        _, beside_a_giant = padded.models(padded_state, client)
+        assert distance(beside_a_giant, alone) < 1e-6
+
+
+@pytest.mark.parametrize("devices", [1, 2, 3, 8])
+def test_layout_holds_every_client_once_and_shares_the_work(devices, rng):
+    work = rng.pareto(1.5, 100) * 100
+    layout = lay_out(work, devices)
+    assert sorted(layout.client[layout.client < 100]) == list(range(100))
+    np.testing.assert_array_equal(layout.client[layout.slot[:-1]], np.arange(100))
+    loads = np.append(work, 0)[layout.client].reshape(devices, -1).sum(1)
+    assert loads.max() <= work.sum() / devices + work.max()
+    rows = np.append(work, 0)[layout.client].reshape(devices, -1)
+    assert (np.diff(rows, axis=1) <= 0).all()
+
+
+def test_overhead_counts_waiting():
+    steps = np.array([[4, 2, 2, 0], [3, 3, 1, 1]])
+    assert overhead(steps, 1) == 1
+    assert overhead(steps, 2) == (8 + 4 + 6 + 2) / 16
+    assert overhead(steps, 3) == (12 + 0 + 9 + 3) / 16
+
+
+def test_more_devices_than_there_are_is_refused():
+    with pytest.raises(Exception, match=r"engine\.devices = 64"):
+        set_up({**RAGGED, "engine": {"devices": 64}}, blobs(), small_net())
+
+
+def test_bytes_and_parameters_are_counted():
+    data = blobs(features=784, classes=10)
+    _, _, eng = set_up(RAGGED, data, mlr(10))
+    assert eng.parameters == 7850
+    assert eng.bytes_up == eng.bytes_down == 4 * 7850
