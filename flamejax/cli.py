@@ -80,27 +80,25 @@ def list_command(options: argparse.Namespace) -> int:
 
 
 def run_command(options: argparse.Namespace) -> int:
+    # a termination request ends a run like Ctrl-C does: with its folder in order
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     from flamejax import config as configs
     from flamejax import records
 
     values: dict[str, Any] = {} if options.config is None else configs.load(options.config)
+    changes: dict[str, Any] = {}
     for assignment in options.assignments:
-        configs.override(values, assignment)
-    config = configs.make(values)
+        configs.override(changes, assignment)
+    config = configs.make(configs.lay_over(values, changes))
     stem = f"{config.method.name}-{config.data.name}-{config.partition.name}-seed{config.seed}"
     out = options.out or records.default_path(stem)
     records.check_free(out)
-    # a termination request ends the run like Ctrl-C, also where Ctrl-C is ignored (`... &` in a
-    # script): with its folder in order
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
-    from flamejax.report.terminal import progress_bar, show
+    from flamejax.report.terminal import show
     from flamejax.runner import run
 
-    hidden = options.quiet or not sys.stderr.isatty()  # a log gets no bar, only what went wrong
     try:
-        with progress_bar(config.rounds, hidden) as watch:
-            result = run(config, out=out, watch=watch)
+        result = run(config, out=out, quiet=options.quiet)
     except KeyboardInterrupt:
         found = f"; what was measured is in {out}" if out.exists() else " before the first round"
         return _say(f"interrupted{found}", FAILED)
@@ -116,9 +114,10 @@ def entry() -> NoReturn:
             code = main()
         finally:  # also after --help, which leaves by SystemExit
             sys.stdout.flush()
-    except BrokenPipeError:  # the reader of our output has gone, e.g. `flamejax list | true`
+    except OSError as error:  # mostly nowhere to print to, and so nowhere to flush to at the end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = FAILED
+        gone = isinstance(error, BrokenPipeError)  # the reader, as in `flamejax list | true`
+        code = FAILED if gone else _say(error, FAILED)
     sys.exit(code)
 
 

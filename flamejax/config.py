@@ -7,6 +7,7 @@ keys and bad values are refused in one line that names the key.
 from __future__ import annotations
 
 import datetime
+import os
 import re
 import tomllib
 from collections import namedtuple
@@ -15,7 +16,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import tomli_w
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializeAsAny,
+    ValidationError,
+)
 
 from flamejax import registry
 from flamejax.errors import InputError
@@ -29,6 +38,13 @@ Fraction = Annotated[float, Field(gt=0, lt=1)]
 Count = Annotated[int, Field(gt=0, lt=2**31)]
 
 
+def _absolute(path: str) -> str:
+    """A path that means the same wherever the recorded config is run again; none stays none."""
+    if path == "~" or path.startswith("~/"):
+        path = os.path.expanduser(path)
+    return os.path.abspath(path) if path else ""
+
+
 class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
@@ -37,7 +53,7 @@ class Data(Section):
     name: str = "mnist_mini"
     # folder (or archive) that holds the files; not needed for bundled data. The bound also makes
     # pydantic refuse what is not Unicode, and so cannot be written to config.toml
-    dir: Annotated[str, Field(max_length=4096)] = ""
+    dir: Annotated[str, Field(max_length=4096), AfterValidator(_absolute)] = ""
     limit: Literal["all"] | Count = "all"  # use only so many samples, drawn by the seed
 
 
@@ -184,13 +200,35 @@ def override(values: dict[str, Any], assignment: str) -> None:
     values[key] = value
 
 
-def merge(base: dict[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
-    """`extra` laid over `base`, table by table."""
-    for key, value in extra.items():
-        if isinstance(value, Mapping) and isinstance(base.get(key), Mapping):
-            value = merge(dict(base[key]), value)
-        base[key] = value
-    return base
+def lay_over(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """`changes` over `base`, table by table.
+
+    Another method starts from its own defaults, and another preset brings its values, whatever
+    `base` said: a complete config would otherwise hide them.
+    """
+    base = dict(base)
+    old, new = base.get("method"), changes.get("method")
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        name = old.get("name", "flame")
+        if new.get("name", name) != name:
+            base["method"] = {}
+        elif "preset" in new and new["preset"] != old.get("preset") and _known(name):
+            presets = registry.get("methods", name).presets.values()
+            governed = {key for preset in presets for key in preset}
+            base["method"] = {k: v for k, v in old.items() if k not in governed}
+    return _merge(base, changes)
+
+
+def _known(method: Any) -> bool:
+    return isinstance(method, str) and method in registry.names("methods")
+
+
+def _merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in changes.items():
+        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
+        merged[key] = _merge(merged[key], value) if both else value
+    return merged
 
 
 def _one_line(error: ValidationError, schema: type[BaseModel], prefix: str) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,15 +14,15 @@ import jax
 import numpy as np
 
 from flamejax import datasets, registry
-from flamejax.config import Config, load, make, merge
+from flamejax.config import Config, lay_over, load, make
 from flamejax.engine import Engine, State, build
 from flamejax.errors import InputError, RunError
-from flamejax.evaluate import Evaluation, figures, finite, summarize
+from flamejax.evaluate import figures
 from flamejax.federation import Federation, federate
+from flamejax.history import History
 from flamejax.records import Folder, check_free, environment
+from flamejax.report.terminal import Watcher, progress_bar
 from flamejax.types import Dataset, Model, Tree
-
-Watcher = Callable[[int, Mapping[str, Any] | None], None]  # rounds done, figures if evaluated
 
 
 class Result(NamedTuple):
@@ -53,22 +55,23 @@ def run(
     data: Dataset | None = None,
     model: Model | None = None,
     out: str | Path | None = None,
-    watch: Watcher | None = None,
+    quiet: bool = False,
     **settings: Any,
 ) -> Result:
     """Train, evaluate and record.
 
     config: a Config, nested values, or the path of a TOML file; `settings` are laid over it, as in
     ``run(rounds=20, partition={"name": "qlabel", "q": 2})``. data, model: your own instead of named
-    ones. out: a folder for the records; nothing is written without it.
+    ones. out: a folder for the records; nothing is written without it. quiet: no progress bar.
     """
     if not isinstance(config, Config) or settings:
         config = make(_values(config, settings))
     folder = None if out is None else Path(out)
     if folder is not None:
         check_free(folder)
-    with jax.enable_x64(True) if config.engine.precision == "float64" else nullcontext():
-        return _run(config, data, model, folder, watch or (lambda rounds, row: None))
+    x64 = jax.enable_x64(True) if config.engine.precision == "float64" else nullcontext()
+    with x64, progress_bar(config.rounds, quiet) as watch:
+        return _run(config, data, model, folder, watch)
 
 
 def _values(config: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -78,44 +81,7 @@ def _values(config: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
         config = load(config)
     elif not isinstance(config, Mapping | None):
         raise InputError(f"config should be a path, a mapping or a Config, not {type(config)}")
-    return merge(dict(config or {}), settings)
-
-
-class _Progress:
-    """What has been measured so far."""
-
-    def __init__(self, config: Config) -> None:
-        self.config = config
-        self.rows: list[dict[str, Any]] = []
-        self.last: Evaluation | None = None
-        self.best: tuple[int, Evaluation] | None = None
-        self.rounds = 0
-        self.steps = self.executed = 0
-        self.round_seconds: list[float] = []
-
-    def add(self, train_loss: float, evaluation: Evaluation) -> dict[str, Any]:
-        chosen = {k: finite(v.mean()) for k, v in evaluation.selection.accuracy.items()}
-        row = {
-            "round": self.rounds,
-            "train_loss": finite(train_loss),
-            **summarize(evaluation.test),
-            "selection": {"on": self.config.selection.on, "accuracy": chosen},
-        }
-        self.rows.append(row)
-        self.last = evaluation
-        if self.best is None or _merit(evaluation) > _merit(self.best[1]):
-            self.best = (self.rounds, evaluation)
-        return row
-
-
-def _merit(evaluation: Evaluation) -> float:
-    """What the best round is best at: mean hybrid accuracy on the selection split."""
-    models = evaluation.selection.accuracy
-    value = models.get("hm", models["pm"]).mean()
-    if np.isnan(value):  # regression: no accuracy, so the lower loss
-        losses = evaluation.selection.loss
-        value = -losses.get("hm", losses["pm"]).mean()
-    return float(value)
+    return lay_over(config or {}, settings)
 
 
 def _run(
@@ -134,20 +100,21 @@ def _run(
         folder = Folder(out, config.to_toml())
         folder.write_json("environment.json", environment())
 
-    progress, state, status = _Progress(config), engine.state, "finished"
+    history, state, status = History(config), engine.state, "finished"
     failure: BaseException | None = None
     try:
-        state = _loop(config, engine, federation, progress, folder, watch, per_call)
+        with _stop_requests() as stop:
+            state = _loop(config, engine, federation, history, folder, watch, per_call, stop)
     except (KeyboardInterrupt, RunError) as error:
         failure = error
         status = "interrupted" if isinstance(error, KeyboardInterrupt) else "diverged"
     result = Result(
         config=config,
-        metrics=_columns(progress.rows),
-        clients=_client_arrays(progress, federation),
+        metrics=history.columns(),
+        clients=history.client_arrays(federation),
         summary={
             "status": status,
-            **_summary(engine, federation, progress, time.perf_counter() - started),
+            **history.summary(engine, federation, time.perf_counter() - started),
         },
         models=lambda client: engine.models(state, client),
     )
@@ -158,104 +125,73 @@ def _run(
     return result
 
 
+@contextmanager
+def _stop_requests() -> Iterator[list[int]]:
+    """Ctrl-C and termination requests, gathered so that a run ends between two calls.
+
+    An exception from a signal handler can get lost in JAX's callbacks; a note cannot. The second
+    request interrupts at once.
+    """
+    asked: list[int] = []
+
+    def note(number: int, _: Any) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+
+    signals = [signal.SIGINT, signal.SIGTERM]
+    if threading.current_thread() is not threading.main_thread():
+        signals = []  # only the main thread may handle signals
+    heard = [s for s in signals if signal.getsignal(s) not in (signal.SIG_IGN, None)]
+    before = [(s, signal.signal(s, note)) for s in heard]
+    try:
+        yield asked
+    finally:
+        for number, handler in before:
+            signal.signal(number, handler)
+
+
 def _loop(
     config: Config,
     engine: Engine,
     federation: Federation,
-    progress: _Progress,
+    history: History,
     folder: Folder | None,
     watch: Watcher,
     per_call: int,
+    stop: list[int],
 ) -> State:
     state = engine.state
-    while progress.rounds < config.rounds:
-        to_evaluation = config.eval_every - progress.rounds % config.eval_every
-        rounds = min(per_call, to_evaluation, config.rounds - progress.rounds)
+    while history.rounds < config.rounds:
+        if stop:
+            raise KeyboardInterrupt
+        to_evaluation = config.eval_every - history.rounds % config.eval_every
+        rounds = min(per_call, to_evaluation, config.rounds - history.rounds)
         clock = time.perf_counter()
         state, log = engine.run(state, rounds)
         seconds = time.perf_counter() - clock
-        progress.rounds += rounds
-        progress.round_seconds.append(seconds / rounds)
-        progress.steps += int(log.steps.sum(dtype=np.int64))
-        progress.executed += int(log.executed.sum(dtype=np.int64))
+        history.trained(log, rounds, seconds)
         loss = log.loss / log.samples
-        row, timing = None, {"round": progress.rounds, "rounds": rounds, "seconds": seconds}
+        row, timing = None, {"round": history.rounds, "rounds": rounds, "seconds": seconds}
         if not np.isfinite(loss).all():
-            bad = progress.rounds - rounds + 1 + int(np.argmin(np.isfinite(loss)))
+            bad = history.rounds - rounds + 1 + int(np.argmin(np.isfinite(loss)))
             raise RunError(
                 f"diverged: the training loss is not finite in round {bad}; try a smaller "
                 f"method.lr (now {getattr(config.method, 'lr', '?')})"
             )
-        if progress.rounds % config.eval_every == 0 or progress.rounds == config.rounds:
+        if history.rounds % config.eval_every == 0 or history.rounds == config.rounds:
             clock = time.perf_counter()
             sums = engine.evaluate(state)
             timing["evaluate_seconds"] = time.perf_counter() - clock
-            row = progress.add(
+            row = history.evaluated(
                 float(loss[-1]), figures(sums, federation.counts, config.selection.on)
             )
             if folder is not None:
                 folder.append("metrics.jsonl", row)
         if folder is not None:
             folder.append("timings.jsonl", timing)
-        watch(progress.rounds, row)
+        watch(history.rounds, row)
     return state
-
-
-def _summary(
-    engine: Engine, federation: Federation, progress: _Progress, seconds: float
-) -> dict[str, Any]:
-    rows = {row["round"]: row for row in progress.rows}
-    best = progress.best[0] if progress.best else None
-    models = ("pm", "gm", "hm")
-    return {
-        "rounds": progress.rounds,
-        "seconds": seconds,
-        "compile_seconds": engine.compile_seconds,
-        "round_seconds": float(np.median(progress.round_seconds)) if progress.rounds else None,
-        "clients": federation.clients,
-        "clients_per_round": engine.selected,
-        "parameters": engine.parameters,
-        "padding_overhead": progress.executed / progress.steps if progress.steps else None,
-        "bytes_up": progress.rounds * engine.selected * engine.bytes_up,
-        "bytes_down": progress.rounds * engine.selected * engine.bytes_down,
-        "execution": engine.plan._asdict(),
-        "selection": progress.config.selection.on,
-        "last": {k: progress.rows[-1][k] for k in ("round", *models, "train_loss")}
-        if progress.rows
-        else None,
-        "best": {k: rows[best][k] for k in ("round", *models, "train_loss")}
-        | {"chosen_on": progress.config.selection.on}
-        if best is not None
-        else None,
-        "benign_clients": federation.clients,
-    }
-
-
-def _columns(rows: list[dict[str, Any]]) -> dict[str, np.ndarray]:
-    """Rows of metrics as arrays; figures that do not exist are NaN."""
-    columns = {
-        "round": np.array([row["round"] for row in rows], int),
-        "train_loss": np.array([row["train_loss"] for row in rows], float),
-    }
-    for name in ("pm", "gm", "hm"):
-        for key in ("accuracy", "accuracy_var", "loss", "loss_var", "worst10", "best10"):
-            values = [(row[name] or {}).get(key) for row in rows]
-            columns[f"{name}_{key}"] = np.array(values, float)
-    return columns
-
-
-def _client_arrays(progress: _Progress, federation: Federation) -> dict[str, np.ndarray]:
-    names = ("train_samples", "validation_samples", "test_samples")
-    arrays = dict(zip(names, federation.counts.T, strict=True))
-    found = {"last": progress.last, "best": progress.best and progress.best[1]}
-    for when, evaluation in found.items():
-        if evaluation is None:
-            continue
-        for model in evaluation.test.accuracy:
-            arrays[f"{when}_{model}_accuracy"] = evaluation.test.accuracy[model]
-            arrays[f"{when}_{model}_loss"] = evaluation.test.loss[model]
-        arrays[f"{when}_hm_is_global"] = evaluation.picks_global
-    return arrays
 
 
 def _finish(folder: Folder, result: Result) -> None:

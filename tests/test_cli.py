@@ -18,15 +18,27 @@ from jax.experimental.compilation_cache import compilation_cache
 from flamejax import registry
 from flamejax.cli import main
 
-FILES = {
-    *("config.toml", "metrics.jsonl", "timings.jsonl", "clients.npz", "environment.json"),
-    *("curves.png", "summary.json"),
-}
-SUMMARY = {
-    *("status", "rounds", "seconds", "compile_seconds", "round_seconds", "clients", "parameters"),
-    *("padding_overhead", "bytes_up", "bytes_down", "last", "best", "benign_clients"),
-}
+FILES = {"config.toml", "metrics.jsonl", "timings.jsonl", "clients.npz", "environment.json"}
+FILES |= {"curves.png", "summary.json"}
+SUMMARY = {"rounds", "seconds", "compile_seconds", "round_seconds", "clients", "parameters"}
+SUMMARY |= {"padding_overhead", "bytes_up", "bytes_down", "last", "best", "benign_clients"}
 FIGURES = {"accuracy", "accuracy_var", "loss", "loss_var", "worst10", "best10"}
+
+
+ENTER = "from flamejax.cli import entry; entry()"
+# signal -> what SIGINT does at the start: shells make background jobs ignore it
+SIGNALS = {signal.SIGINT: "default_int_handler", signal.SIGTERM: "SIG_IGN"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _state_of_the_process():
+    """What a run changes is put back."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    jax.devices()  # so that engine.devices=1 does not settle how many all other tests have
+    yield
+    for number, action in before.items():
+        signal.signal(number, action)
 
 
 def sets(*assignments: str) -> list[str]:
@@ -38,23 +50,19 @@ TINY_RUN = ["run", *sets(*TINY.split(), "engine.devices=1"), "--quiet", "--out"]
 
 
 def run(out, *more: str) -> int:
-    jax.devices()  # so that engine.devices=1 does not settle how many all other tests have
     return main([*TINY_RUN, str(out), *more])
 
 
 def only_line(capsys) -> str:
     """The one line on stderr of a command that said nothing on stdout."""
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert "Traceback" not in said.err
-    assert said.err.endswith("\n")
-    assert len(said.err.splitlines()) == 1
-    assert said.err.startswith("flamejax: ")
-    return said.err
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert [line[:10] for line in err.split("\n")] == ["flamejax: ", ""]
+    return err
 
 
-def rows(folder: Path) -> list[dict]:
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+def lines(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def summary(folder: Path) -> dict:
@@ -69,23 +77,15 @@ BAD = [
     (["run", "--frobnicate"], "--frobnicate"),
     (["run", "missing.toml"], "missing.toml: cannot read"),
     (["run", ""], "cannot read"),
-    (["run", "."], "irectory"),
     (["run", "syntax.toml"], "syntax.toml: not valid TOML"),
     (["run", "binary.toml"], "binary.toml: not valid TOML"),
     (["run", "typo.toml"], "did you mean 'method.rho'?"),
-    (["run", "--set"], "--set"),
     (["run", *sets("rounds")], "key.path=value"),
-    (["run", *sets("rounds=0")], "rounds = 0"),
-    (["run", *sets("rounds=1" + "0" * 5000)], "rounds = "),
-    (["run", *sets("method.rh=1")], "method.rho"),
-    (["run", *sets("method.preset=[1]")], "method.preset = [1]"),
+    (["run", *sets("rounds=0x" + "f" * 5000)], "rounds = "),
     (["run", *sets("model.name=a\nb")], "model.name = "),
     (["run", *sets("data.dir=\udcff")], "data.dir = "),
     (["run", *sets("data.name=mnist", "data.dir=nowhere")], "data.dir = 'nowhere'"),
     (["run", *sets("data.limit=1000000")], "data.limit = 1000000"),
-    (["run", *sets("partition.clients=10000")], "partition.clients = 10000"),
-    (["run", *sets("partition.name=qlabel", "partition.q=11")], "partition.q = 11"),
-    (["run", *sets("participation.clients_per_round=11")], "participation.clients_per_round = 11"),
     (["run", *sets("data.limit=400", "engine.devices=4000")], "engine.devices = 4000"),
     (["run", "--out", "file"], "file already exists"),
     (["run", "--out", "file/below/that"], "file is not a folder"),
@@ -96,7 +96,6 @@ BAD = [
 
 @pytest.mark.parametrize(("words", "said"), BAD, ids=[" ".join(w)[:40] or "-" for w, _ in BAD])
 def test_bad_command_line(words, said, tmp_path, monkeypatch, capsys):
-    jax.devices()
     monkeypatch.chdir(tmp_path)
     Path("file").touch()
     Path("syntax.toml").write_text("rounds = = 3")
@@ -115,33 +114,33 @@ def test_list_shows_every_name_or_those_of_one_kind(capsys):
         assert f"{kind}:" in said
         assert all(f"  {name} " in said for name in registry.names(kind))
     assert main(["list", "methods"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == registry.names("methods")
+    said = capsys.readouterr().out
+    assert [line.split()[0] for line in said.splitlines()] == registry.names("methods")
 
 
 @pytest.mark.parametrize("words", [None, ["--help"], ["list"]], ids=["import", "help", "list"])
 def test_light_commands_start_fast_and_without_jax(words):
     command = f"from flamejax.cli import main; main({words})" if words else "import flamejax"
-    code = (
-        f"import sys\ntry:\n  {command}\nexcept SystemExit: pass\n"
-        "print(sorted({'flamejax', 'jax', 'flax', 'tensorflow'} & set(sys.modules)))"
-    )
+    heavy = "{'flamejax', 'jax', 'flax', 'tensorflow'} & set(sys.modules)"
+    code = f"import sys\ntry:\n  {command}\nexcept SystemExit: pass\nprint({heavy})"
     clock = time.perf_counter()
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert time.perf_counter() - clock < 1
-    assert done.stdout.splitlines()[-1] == "['flamejax']"
+    assert done.stdout.splitlines()[-1] == "{'flamejax'}"
     assert done.stderr == ""
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_reader_that_has_gone(unbuffered):
-    reader, writer = os.pipe()
-    os.close(reader)
+def test_nowhere_to_print_to(unbuffered):
     environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
     command = [sys.executable, "-m", "flamejax.cli", "list"]
-    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, env=environment)
-    os.close(writer)
-    assert (done.returncode, done.stderr) == (3, b"")
+    reader, writer = os.pipe()
+    os.close(reader)
+    for out, said in ((writer, 0), (os.open("/dev/full", os.O_WRONLY), 1)):
+        done = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, env=environment)
+        os.close(out)
+        assert (done.returncode, done.stderr.count(b"\n")) == (3, said)
 
 
 @pytest.fixture(scope="module")
@@ -155,12 +154,9 @@ def first(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def _compile_once(first, tmp_path_factory):
     """All runs after the first compile together once more; none takes over what the first did."""
-    before = jax.config.jax_persistent_cache_min_compile_time_secs
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     compilation_cache.set_cache_dir(str(tmp_path_factory.mktemp("cache")))
-    compilation_cache.reset_cache()
+    compilation_cache.reset_cache()  # or JAX goes on without, as it started
     yield
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", before)
     jax.config.update("jax_compilation_cache_dir", None)
     compilation_cache.reset_cache()
 
@@ -184,13 +180,13 @@ def test_results_folder_keeps_the_contract(first):
 
 
 def test_metrics_hold_a_line_per_round_and_no_clock(first):
-    assert [row["round"] for row in rows(first)] == [1, 2, 3]
-    for row in rows(first):
+    rows = lines(first / "metrics.jsonl")
+    assert [row["round"] for row in rows] == [1, 2, 3]
+    for row in rows:
         assert set(row) == {"round", "train_loss", "pm", "gm", "hm", "selection"}
         assert set(row["pm"]) == FIGURES
         assert 0 <= row["pm"]["accuracy"] <= 1
-    clock = (first / "timings.jsonl").read_text().splitlines()
-    assert all(json.loads(line)["seconds"] > 0 for line in clock)
+    assert all(row["seconds"] > 0 for row in lines(first / "timings.jsonl"))
 
 
 @pytest.mark.usefixtures("_compile_once")
@@ -217,7 +213,7 @@ def test_written_config_repeats_the_run(first, tmp_path, monkeypatch, capsys):
 def test_used_folder_is_left_alone(first, capsys):
     before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in first.iterdir()}
     assert run(first) == 2
-    assert str(first) in only_line(capsys)
+    assert f"{first} already exists and is not an empty folder" in only_line(capsys)
     assert {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in first.iterdir()} == before
 
 
@@ -229,7 +225,8 @@ def test_full_disk(name, tmp_path, monkeypatch, capsys):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def full_for_one(file, *arguments, **keywords):
-        return Full() if name in str(file) else opened(file, *arguments, **keywords)
+        handle = opened(file, *arguments, **keywords)
+        return Full() if name in str(file) else handle
 
     opened = io.open
     monkeypatch.setattr(io, "open", full_for_one)
@@ -245,24 +242,8 @@ def test_full_disk(name, tmp_path, monkeypatch, capsys):
 def test_divergence(tmp_path, capsys):
     assert run(tmp_path / "out", *sets("method.lr=1e30")) == 3
     assert "method.lr (now 1e+30)" in only_line(capsys)
-    found = summary(tmp_path / "out")
-    assert (found["status"], found["rounds"]) == ("diverged", 3)
-    assert len(rows(tmp_path / "out")) == 2
-
-
-def test_interrupted_before_there_is_a_folder(tmp_path, monkeypatch, capsys):
-    def interrupted(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("flamejax.runner.run", interrupted)
-    assert run(tmp_path / "out") == 3
-    assert only_line(capsys) == "flamejax: interrupted before the first round\n"
-    assert not (tmp_path / "out").exists()
-
-
-ENTER = "from flamejax.cli import entry; entry()"
-# signal -> what SIGINT does at the start: shells make background jobs ignore it
-SIGNALS = {signal.SIGINT: "default_int_handler", signal.SIGTERM: "SIG_IGN"}
+    assert summary(tmp_path / "out")["status"] == "diverged"
+    assert len(lines(tmp_path / "out" / "metrics.jsonl")) == 2
 
 
 @pytest.fixture(scope="module")
@@ -295,6 +276,6 @@ def test_interrupted_run_leaves_its_folder_in_order(long_runs, number):
     assert said.splitlines()[-1] == f"flamejax: interrupted; what was measured is in {folder}"
     assert {path.name for path in folder.iterdir()} >= FILES
     assert summary(folder)["status"] == "interrupted"
-    measured = [row["round"] for row in rows(folder)]
+    measured = [row["round"] for row in lines(folder / "metrics.jsonl")]
     assert measured == list(range(1, len(measured) + 1))
     assert len(measured) <= summary(folder)["rounds"] < 10_000_000

@@ -22,6 +22,11 @@ def refusal(call, *arguments) -> str:
     return text
 
 
+def label(value) -> str:
+    """What a test is called after one of its values."""
+    return (hex(value) if isinstance(value, int) else str(value))[:30]
+
+
 def nested(key: str, value) -> dict:
     """nested("method.rho", 1) is {"method": {"rho": 1}}."""
     for part in reversed(key.split(".")):
@@ -107,7 +112,7 @@ WRONG = {
 @pytest.mark.parametrize(
     ("key", "value"),
     [(key, value) for key, values in WRONG.items() for value in values],
-    ids=lambda x: registry.short(x, 20),
+    ids=label,
 )
 def test_bad_value_is_refused_under_its_full_key(key, value):
     text = refusal(configs.make, nested(key, value))
@@ -139,7 +144,7 @@ def test_unknown_names_are_answered_with_the_nearest():
         (b"\xff\xfe", "utf-8"),
         (b"name = '\xe9'", "utf-8"),
     ],
-    ids=lambda x: registry.short(x, 20),
+    ids=label,
 )
 def test_broken_file_is_refused(tmp_path, monkeypatch, content, said):
     monkeypatch.chdir(tmp_path)
@@ -181,7 +186,7 @@ def test_unreadable_file_is_refused(tmp_path, monkeypatch, name, reason):
         ("rounds=1" + "0" * 6000, {"rounds": "1" + "0" * 6000}),
         ("a.b.c=[1, 2]", {"a": {"b": {"c": [1, 2]}}}),
     ],
-    ids=lambda x: registry.short(x, 30),
+    ids=label,
 )
 def test_set_parses_toml_or_takes_a_string(assignment, expected):
     values: dict = {}
@@ -231,11 +236,27 @@ def test_whole_numbers_serve_as_floats():
     assert (type(rho), rho) == (float, 2.0)
 
 
-def test_merge_goes_table_by_table_and_spares_the_original():
+def test_changes_go_table_by_table_and_spare_the_original():
     base = {"rounds": 3, "method": {"rho": 0.5}}
-    merged = configs.merge(dict(base), {"method": {"lam": 2.0}, "data": {"limit": 9}})
+    merged = configs.lay_over(base, {"method": {"lam": 2.0}, "data": {"limit": 9}})
     assert merged == {"rounds": 3, "method": {"rho": 0.5, "lam": 2.0}, "data": {"limit": 9}}
     assert base == {"rounds": 3, "method": {"rho": 0.5}}
+
+
+def test_another_preset_brings_its_values_to_a_complete_config():
+    complete = configs.make({"method": {"lam": 3.0}}).model_dump()
+    changed = configs.make(configs.lay_over(complete, {"method": {"preset": "published"}})).method
+    assert (changed.momentum, changed.prox_center, changed.lam) == (0.5, "global", 3.0)
+    same = configs.make(configs.lay_over(complete, {"method": {"preset": "paper"}}))
+    assert same == configs.make(complete)
+
+
+def test_paths_are_recorded_so_that_they_hold_anywhere(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for written, meant in (("digits", tmp_path / "digits"), ("~/d", tmp_path / "home" / "d")):
+        assert configs.make({"data": {"dir": written}}).data.dir == str(meant)
+    assert configs.make({}).data.dir == ""
 
 
 COUNTS = st.integers(1, 2**31 - 1)

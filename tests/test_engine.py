@@ -54,9 +54,8 @@ def test_every_strategy_gives_the_same_result(plain, selected, strategy):
 
 
 def test_a_repeated_run_is_equal_to_the_bit_however_it_is_cut_into_calls():
-    settings, fed, eng = set_up(
-        {**RAGGED, "participation": {"clients_per_round": 4}}, blobs(), small_net()
-    )
+    values = {**RAGGED, "participation": {"clients_per_round": 4}}
+    _, _, eng = set_up(values, blobs(), small_net())
     whole, _ = eng.run(jax.tree.map(lambda x: x.copy(), eng.state), 12)
     state = jax.tree.map(lambda x: x.copy(), eng.state)
     for rounds in (1, 4, 7):
@@ -93,9 +92,7 @@ def test_fifty_rounds_with_changing_selections_compile_once():
 def exact_mean(state, lam, rho, clients):
     """The mean of u_i = w_i + lam alpha (theta_i - w_i) / rho, in float64."""
     ratio = lam / clients / rho
-    pairs = zip(
-        jax.tree.leaves(state.clients.theta), jax.tree.leaves(state.clients.w), strict=True
-    )
+    pairs = zip(jax.tree.leaves(state.clients.theta), jax.tree.leaves(state.clients.w), strict=True)
     both = [(np.asarray(t, np.float64), np.asarray(w, np.float64)) for t, w in pairs]
     return [(w + ratio * (t - w)).mean(0) for t, w in both]
 
@@ -138,9 +135,7 @@ def test_small_clients_cost_what_they_hold():
     }
     ratio = {}
     for execution in ("auto", "chunk", "vmap"):
-        ready = set_up(
-            {**values, "engine": {"execution": execution}}, blobs(7000), small_net()
-        )
+        ready = set_up({**values, "engine": {"execution": execution}}, blobs(7000), small_net())
         _, _, log = train(*ready, rounds=1)
         counts = ready[1].counts[:, TRAIN]
         assert log.steps.sum() == np.ceil(counts / 10).sum()

@@ -22,7 +22,7 @@ def make_mesh(requested: int | Literal["auto"], useful: int) -> Mesh:
     starts, unless the user has done so. `auto` takes every device, but no more than `useful`.
     """
     arranged = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
-    if not arranged and jax.config.jax_num_cpu_devices < 0:
+    if not arranged and jax.config.read("jax_num_cpu_devices") < 0:
         with contextlib.suppress(RuntimeError):  # JAX is already running: its devices it is
             wish = _cores() if requested == "auto" else max(_cores(), requested)
             jax.config.update("jax_num_cpu_devices", wish)

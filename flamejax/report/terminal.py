@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from flamejax.runner import Watcher
+Watcher = Callable[[int, Mapping[str, Any] | None], None]  # rounds done, figures if evaluated
 
 
 @contextmanager
 def progress_bar(rounds: int, quiet: bool = False) -> Iterator[Watcher]:
-    """A watcher for `runner.run` that draws rounds, speed and current accuracies."""
+    """A watcher of a run that draws rounds, speed and current accuracies, where someone looks."""
+    console = Console(stderr=True)
+    quiet = quiet or not (console.is_terminal or console.is_jupyter)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),
@@ -25,7 +27,7 @@ def progress_bar(rounds: int, quiet: bool = False) -> Iterator[Watcher]:
         TimeRemainingColumn(),
         TextColumn("{task.fields[figures]}"),
     )
-    with Progress(*columns, console=Console(stderr=True), disable=quiet) as progress:
+    with Progress(*columns, console=console, disable=quiet) as progress:
         task = progress.add_task("compiling", total=rounds, speed="", figures="")
 
         def watch(done: int, row: Mapping[str, Any] | None) -> None:
@@ -48,13 +50,12 @@ def show(summary: Mapping[str, Any], folder: Path) -> None:
     """The closing table, and where everything lies."""
     console = Console()
     oracle = " (oracle)" if summary["selection"] == "test" else ""
-    names = {"pm": "personalized PM", "gm": "global GM", "hm": f"hybrid HM{oracle}"}
+    names = {"pm": "PM personalized", "gm": "GM global", "hm": f"HM hybrid{oracle}"}
     last, best = summary["last"], summary["best"]
-    table = Table(title=f"Test figures over {summary['clients']} clients")
-    table.add_column("model")
-    for heading in ("accuracy", "worst 10 %", "best 10 %", "variance", "loss"):
-        table.add_column(heading, justify="right")
-    table.add_column(f"accuracy in round {best['round']}*", justify="right")
+    table = Table(title=f"Test figures over {summary['clients']} clients, round {last['round']}")
+    table.add_column("model", no_wrap=True)
+    for heading in ("accuracy", "worst10", "best10", "variance", "loss", "best*"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for name, title in names.items():
         if last[name] is None:
             table.add_row(title, *["-"] * 6)
@@ -63,8 +64,7 @@ def show(summary: Mapping[str, Any], folder: Path) -> None:
         table.add_row(title, *(_number(v) for v in (*figures, best[name]["accuracy"])))
     console.print(table)
     console.print(
-        f"Round {last['round']} unless said; * the best round by HM accuracy on "
-        f"{best['chosen_on']} data{oracle}.",
+        f"* accuracy in round {best['round']}, the best by {best['chosen_on']} accuracy{oracle}",
         f"{summary['rounds']} rounds in {summary['seconds']:.1f} s "
         f"({summary['compile_seconds']:.1f} s compiling, "
         f"{1000 * summary['round_seconds']:.1f} ms a round). Results: {folder}",

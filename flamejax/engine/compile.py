@@ -92,7 +92,9 @@ def build(
         lambda spec, part: jax.tree.map(lambda _: NamedSharding(mesh, spec), part),
         state_specs, state_shape, is_leaf=lambda x: isinstance(x, P),
     )  # fmt: skip
-    state = jax.jit(initial, out_shardings=shardings)(setting, init_key)
+    # runs once: the time is in compiling it
+    quick = {"xla_backend_optimization_level": 0}
+    state = jax.jit(initial, out_shardings=shardings, compiler_options=quick)(setting, init_key)
 
     one_round = make_round(
         method,

@@ -1,0 +1,107 @@
+"""What a run has measured so far, and its forms: rows, columns, per-client arrays, a summary."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from flamejax.config import Config
+from flamejax.engine import Engine, RoundInfo
+from flamejax.evaluate import Evaluation, finite, summarize
+from flamejax.federation import Federation
+
+MODELS = ("pm", "gm", "hm")
+
+
+class History:
+    def __init__(self, config: Config) -> None:
+        self.selection = config.selection.on
+        self.rounds = 0
+        self.rows: list[dict[str, Any]] = []  # a row per evaluated round, as in metrics.jsonl
+        self.last: Evaluation | None = None
+        self.best: tuple[int, Evaluation] | None = None  # its round, and its figures
+        self.round_seconds: list[float] = []
+        self.steps = self.executed = 0
+
+    def trained(self, log: RoundInfo, rounds: int, seconds: float) -> None:
+        self.rounds += rounds
+        self.round_seconds.append(seconds / rounds)
+        self.steps += int(np.sum(log.steps, dtype=np.int64))
+        self.executed += int(np.sum(log.executed, dtype=np.int64))
+
+    def evaluated(self, train_loss: float, evaluation: Evaluation) -> dict[str, Any]:
+        chosen = {k: finite(v.mean()) for k, v in evaluation.selection.accuracy.items()}
+        row = {
+            "round": self.rounds,
+            "train_loss": finite(train_loss),
+            **summarize(evaluation.test),
+            "selection": {"on": self.selection, "accuracy": chosen},
+        }
+        self.rows.append(row)
+        self.last = evaluation
+        if self.best is None or _merit(evaluation) > _merit(self.best[1]):
+            self.best = (self.rounds, evaluation)
+        return row
+
+    def columns(self) -> dict[str, np.ndarray]:
+        """Metrics as arrays over evaluated rounds; figures that do not exist are NaN."""
+        columns = {
+            "round": np.array([row["round"] for row in self.rows], int),
+            "train_loss": np.array([row["train_loss"] for row in self.rows], float),
+        }
+        for name in MODELS:
+            for key in ("accuracy", "accuracy_var", "loss", "loss_var", "worst10", "best10"):
+                values = [(row[name] or {}).get(key) for row in self.rows]
+                columns[f"{name}_{key}"] = np.array(values, float)
+        return columns
+
+    def client_arrays(self, federation: Federation) -> dict[str, np.ndarray]:
+        """Per-client figures [C] of the last and the best round."""
+        names = ("train_samples", "validation_samples", "test_samples")
+        arrays = dict(zip(names, federation.counts.T, strict=True))
+        found = {"last": self.last, "best": self.best and self.best[1]}
+        for when, evaluation in found.items():
+            if evaluation is None:
+                continue
+            for model in evaluation.test.accuracy:
+                arrays[f"{when}_{model}_accuracy"] = evaluation.test.accuracy[model]
+                arrays[f"{when}_{model}_loss"] = evaluation.test.loss[model]
+            arrays[f"{when}_hm_is_global"] = evaluation.picks_global
+        return arrays
+
+    def summary(self, engine: Engine, federation: Federation, seconds: float) -> dict[str, Any]:
+        """The content of summary.json."""
+        by_round = {row["round"]: row for row in self.rows}
+        keys = ("round", *MODELS, "train_loss")
+        last, best = None, None
+        if self.rows and self.best:
+            last = {key: self.rows[-1][key] for key in keys}
+            best = {key: by_round[self.best[0]][key] for key in keys}
+            best["chosen_on"] = self.selection
+        return {
+            "rounds": self.rounds,
+            "seconds": seconds,
+            "compile_seconds": engine.compile_seconds,
+            "round_seconds": float(np.median(self.round_seconds)) if self.rounds else None,
+            "clients": federation.clients,
+            "clients_per_round": engine.selected,
+            "parameters": engine.parameters,
+            "padding_overhead": self.executed / self.steps if self.steps else None,
+            "bytes_up": self.rounds * engine.selected * engine.bytes_up,
+            "bytes_down": self.rounds * engine.selected * engine.bytes_down,
+            "execution": engine.plan._asdict(),
+            "selection": self.selection,
+            "last": last,
+            "best": best,
+            "benign_clients": federation.clients,
+        }
+
+
+def _merit(evaluation: Evaluation) -> float:
+    """What the best round is best at: mean hybrid accuracy on the selection split."""
+    models, losses = evaluation.selection.accuracy, evaluation.selection.loss
+    value = models.get("hm", models["pm"]).mean()
+    if np.isnan(value):  # regression has no accuracy: the lower loss
+        value = -losses.get("hm", losses["pm"]).mean()
+    return float(value)
