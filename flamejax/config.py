@@ -138,7 +138,9 @@ class Config(Section):
     data: Data = Data()
     partition: Partition = Partition()
     model: ModelChoice = ModelChoice()
-    method: Annotated[SerializeAsAny[MethodSettings], BeforeValidator(_method)]
+    method: Annotated[SerializeAsAny[MethodSettings], BeforeValidator(_method)] = Field(
+        default_factory=lambda: _method({})
+    )
     participation: Participation = Participation()
     selection: Selection = Selection()
     engine: Engine = Engine()
@@ -150,7 +152,7 @@ class Config(Section):
 def make(values: Mapping[str, Any]) -> Config:
     """A checked config from nested values; whatever is missing takes its default."""
     try:
-        config = Config.model_validate({"method": {}, **values})
+        config = Config.model_validate(values)
     except ValidationError as error:
         raise InputError(_one_line(error, Config, "")) from None
     for kind, name, key in (

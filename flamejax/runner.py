@@ -70,8 +70,8 @@ def run(
     if folder is not None:
         check_free(folder)
     x64 = jax.enable_x64(True) if config.engine.precision == "float64" else nullcontext()
-    with x64, progress_bar(config.rounds, quiet) as watch:
-        return _run(config, data, model, folder, watch)
+    with _stop_requests() as stop, x64, progress_bar(config.rounds, quiet) as watch:
+        return _run(config, data, model, folder, watch, stop)
 
 
 def _values(config: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -85,7 +85,12 @@ def _values(config: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _run(
-    config: Config, data: Dataset | None, model: Model | None, out: Path | None, watch: Watcher
+    config: Config,
+    data: Dataset | None,
+    model: Model | None,
+    out: Path | None,
+    watch: Watcher,
+    stop: list[int],
 ) -> Result:
     started = time.perf_counter()
     rng = np.random.default_rng(config.seed)
@@ -95,6 +100,8 @@ def _run(
     asked = config.engine.rounds_per_call
     per_call = min(config.eval_every if asked == "auto" else asked, config.rounds)
     engine = build(config, config.method.build(model), model, federation, per_call)
+    if stop:
+        raise KeyboardInterrupt
     folder = None
     if out is not None:
         folder = Folder(out, config.to_toml())
@@ -103,8 +110,7 @@ def _run(
     history, state, status = History(config), engine.state, "finished"
     failure: BaseException | None = None
     try:
-        with _stop_requests() as stop:
-            state = _loop(config, engine, federation, history, folder, watch, per_call, stop)
+        state = _loop(config, engine, federation, history, folder, watch, per_call, stop)
     except (KeyboardInterrupt, RunError) as error:
         failure = error
         status = "interrupted" if isinstance(error, KeyboardInterrupt) else "diverged"
@@ -175,23 +181,26 @@ def _loop(
         row, timing = None, {"round": history.rounds, "rounds": rounds, "seconds": seconds}
         if not np.isfinite(loss).all():
             bad = history.rounds - rounds + 1 + int(np.argmin(np.isfinite(loss)))
-            raise RunError(
-                f"diverged: the training loss is not finite in round {bad}; try a smaller "
-                f"method.lr (now {getattr(config.method, 'lr', '?')})"
-            )
+            raise _diverged(config, f"the training loss is not finite in round {bad}")
         if history.rounds % config.eval_every == 0 or history.rounds == config.rounds:
             clock = time.perf_counter()
             sums = engine.evaluate(state)
             timing["evaluate_seconds"] = time.perf_counter() - clock
-            row = history.evaluated(
-                float(loss[-1]), figures(sums, federation.counts, config.selection.on)
-            )
+            found = figures(sums, federation.counts, config.selection.on)
+            if not np.isfinite(found.test.loss["pm"]).all():
+                raise _diverged(config, f"test losses are not finite after round {history.rounds}")
+            row = history.evaluated(float(loss[-1]), found)
             if folder is not None:
                 folder.append("metrics.jsonl", row)
         if folder is not None:
             folder.append("timings.jsonl", timing)
         watch(history.rounds, row)
     return state
+
+
+def _diverged(config: Config, what: str) -> RunError:
+    rate = getattr(config.method, "lr", None)
+    return RunError(f"diverged: {what}; try a smaller method.lr (now {rate})")
 
 
 def _finish(folder: Folder, result: Result) -> None:

@@ -41,12 +41,9 @@ def nested(key: str, value) -> dict:
         ("method.lamda", "method.lam"),
         ("method.learning_rate", "known: alpha, batch"),
         ("round", "'rounds'"),
-        ("partitions", "'partition'"),
         ("partition.client", "partition.clients"),
-        ("data.limits", "data.limit"),
         ("engine.device", "engine.devices"),
         ("participation.clients_per_rounds", "participation.clients_per_round"),
-        ("selection.xyz", "known: on, validation"),
         ("data.", "known: dir, limit, name"),
     ],
 )
@@ -57,15 +54,10 @@ def test_unknown_key_is_answered_with_the_nearest(key, meant):
     assert meant in text
 
 
-@pytest.mark.parametrize("key", ["x" * 5000, "a\nb", "a b", "rounds "])
+@pytest.mark.parametrize("key", ["x" * 5000, "a\nb", "a b", "rounds ", 1, None], ids=label)
 def test_odd_unknown_keys_stay_readable(key):
     assert "is not a known key" in refusal(configs.make, {key: 1})
     assert refusal(configs.make, {"method": {key: 1}}).startswith("method.")
-
-
-@pytest.mark.parametrize("values", [{1: 2}, {"method": {1: 2}}, {"data": {None: 2}}])
-def test_keys_that_are_not_strings(values):
-    assert "is not a known key" in refusal(configs.make, values)
 
 
 HUGE = 10**5000  # more digits than Python agrees to print
@@ -172,10 +164,8 @@ def test_unreadable_file_is_refused(tmp_path, monkeypatch, name, reason):
         ("rounds=7", {"rounds": 7}),
         (" rounds = 7 ", {"rounds": 7}),
         ("method.rho=0.5", {"method": {"rho": 0.5}}),
-        ("method.lr=1e-3", {"method": {"lr": 1e-3}}),
         ("partition.overlap=true", {"partition": {"overlap": True}}),
         ("data.name=mnist", {"data": {"name": "mnist"}}),
-        ("data.name='mnist'", {"data": {"name": "mnist"}}),
         ('data.dir="a b"', {"data": {"dir": "a b"}}),
         ("data.dir=/a/b.c=d", {"data": {"dir": "/a/b.c=d"}}),
         ("data.dir=2024-01-02", {"data": {"dir": "2024-01-02"}}),
@@ -227,13 +217,9 @@ def test_preset_lies_under_explicit_values():
     published = configs.make({"method": {"preset": "published"}}).method
     assert (published.momentum, published.weight_decay) == (0.5, 0.01)
     assert published.prox_center == "global"
-    mixed = configs.make({"method": {"preset": "published", "momentum": 0.9}}).method
+    mixed = configs.make({"method": {"preset": "published", "momentum": 0.9, "rho": 2}}).method
     assert (mixed.momentum, mixed.weight_decay) == (0.9, 0.01)
-
-
-def test_whole_numbers_serve_as_floats():
-    rho = configs.make({"method": {"rho": 2}}).method.rho
-    assert (type(rho), rho) == (float, 2.0)
+    assert (type(mixed.rho), mixed.rho) == (float, 2.0)  # whole numbers serve as floats
 
 
 def test_changes_go_table_by_table_and_spare_the_original():

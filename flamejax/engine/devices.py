@@ -13,6 +13,7 @@ from jax.sharding import AxisType, Mesh
 from flamejax.errors import InputError
 
 AXIS = "clients"
+MOST_CPU_DEVICES = 64  # each is a pool of threads
 
 
 def make_mesh(requested: int | Literal["auto"], useful: int) -> Mesh:
@@ -22,10 +23,10 @@ def make_mesh(requested: int | Literal["auto"], useful: int) -> Mesh:
     starts, unless the user has done so. `auto` takes every device, but no more than `useful`.
     """
     arranged = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
-    if not arranged and jax.config.read("jax_num_cpu_devices") < 0:
+    if not arranged and getattr(jax.config, "jax_num_cpu_devices", -1) < 0:
         with contextlib.suppress(RuntimeError):  # JAX is already running: its devices it is
-            wish = _cores() if requested == "auto" else max(_cores(), requested)
-            jax.config.update("jax_num_cpu_devices", wish)
+            more = requested if requested != "auto" and requested <= MOST_CPU_DEVICES else 1
+            jax.config.update("jax_num_cpu_devices", max(_cores(), more))
     devices = jax.devices()
     wanted = min(len(devices), useful) if requested == "auto" else requested
     if wanted > len(devices):
