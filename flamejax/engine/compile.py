@@ -16,21 +16,24 @@ from jax.sharding import PartitionSpec as P
 
 from flamejax import tree
 from flamejax.config import Config
-from flamejax.engine.devices import AXIS, lay_out, make_mesh
+from flamejax.engine.devices import AXIS, Layout, lay_out, make_mesh
 from flamejax.engine.execution import Plan, choose
 from flamejax.engine.rounds import (
     RoundInfo,
     Setting,
     State,
-    everyone,
+    make_evaluate,
     make_round,
     make_shard,
     no_round,
-    visit,
 )
-from flamejax.evaluate import Sums, score
+from flamejax.evaluate import Sums
 from flamejax.federation import TRAIN, Federation
 from flamejax.types import Method, Model, Shard, Tree
+
+# what is split over the devices (by clients), and what each has whole
+SETTING = Setting(P(), P(), P(), P(), client=P(AXIS), slot=P())
+STATE = State(round=P(), server=P(), clients=P(AXIS), mean=P())
 
 
 class Engine(NamedTuple):
@@ -51,22 +54,8 @@ class Engine(NamedTuple):
 def build(
     config: Config, method: Method, model: Model, federation: Federation, rounds_per_call: int = 1
 ) -> Engine:
-    clients, wanted = federation.clients, config.participation.clients_per_round
-    selected = clients if wanted == "all" else wanted
-    mesh = make_mesh(config.engine.devices, useful=selected)
-    devices = mesh.devices.size
-
-    work = federation.counts[:, TRAIN]
-    layout = lay_out(work, devices)
-    batch = min(getattr(config.method, "batch", 1), int(work.max()))
-    steps = -(-np.append(work, 0)[layout.client] // batch)
-    plan = choose(
-        config.engine,
-        mesh.devices.flat[0].platform,
-        steps.reshape(devices, -1),
-        cohort=-(-selected // devices),
-    )
-
+    """Place data and state on the devices, choose a strategy, and compile."""
+    mesh, layout, plan, selected = _arrange(config, federation)
     init_key, run_key = jax.random.split(jax.random.key(config.seed))
     setting = Setting(
         hyper=jax.tree.map(lambda v: jnp.asarray(v, float), config.method.hyper()),
@@ -76,33 +65,11 @@ def build(
         client=layout.client,
         slot=layout.slot,
     )
-    setting_specs = Setting(P(), P(), P(), P(), client=P(AXIS), slot=P())
-    state_specs = State(round=P(), server=P(), clients=P(AXIS), mean=P())
-    setting = _place(mesh, setting, setting_specs)
-
-    def initial(setting: Setting, key: Array) -> State:
-        x, _ = federation.read(setting.arrays, jnp.zeros((), jnp.int32), jnp.zeros(1, jnp.int32))
-        server, client = method.init(setting.hyper, model.init(key, x))
-        shard = make_shard(federation, setting, jnp.zeros((), jnp.int32))
-        mean = _first_mean(method, setting, server, client, shard)
-        return State(jnp.zeros((), jnp.int32), server, tree.stack(client, len(layout.client)), mean)
-
-    state_shape = jax.eval_shape(initial, setting, init_key)
-    shardings = jax.tree.map(
-        lambda spec, part: jax.tree.map(lambda _: NamedSharding(mesh, spec), part),
-        state_specs, state_shape, is_leaf=lambda x: isinstance(x, P),
-    )  # fmt: skip
-    # runs once: the time is in compiling it
-    quick = {"xla_backend_optimization_level": 0}
-    state = jax.jit(initial, out_shardings=shardings, compiler_options=quick)(setting, init_key)
+    setting = _place(mesh, setting, SETTING)
+    state = _initial_state(method, model, federation, setting, init_key, mesh)
 
     one_round = make_round(
-        method,
-        federation,
-        selected=selected,
-        devices=devices,
-        width=plan.width,
-        resum_every=config.engine.resum_every,
+        method, federation, selected, plan.devices, plan.width, config.engine.resum_every
     )
 
     def many(state: State, setting: Setting, rounds: Array) -> tuple[State, RoundInfo]:
@@ -113,27 +80,18 @@ def build(
 
         return lax.fori_loop(0, rounds, body, (state, tree.stack(no_round(), rounds_per_call)))
 
-    scores = score(model, federation)
-
-    def evaluate(state: State, setting: Setting) -> Sums:
-        def one(client: Tree, number: Array) -> tuple[None, None, Sums]:
-            shared, personal = method.models(state.server, client)
-            models = (personal,) if shared is None else (personal, shared)
-            return None, None, scores(setting.arrays, setting.counts[number], number, models)
-
-        _, _, sums = visit(one, state.clients, everyone(setting), plan.width, clients)
-        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[: len(setting.client)], sums)
-
     def over_mesh(f: Callable[..., Any], inputs: tuple, outputs: Any) -> Callable[..., Any]:
         return jax.shard_map(f, mesh=mesh, in_specs=inputs, out_specs=outputs, check_vma=False)
 
     started = time.perf_counter()
-    run_mapped = over_mesh(many, (state_specs, setting_specs, P()), (state_specs, P()))
-    evaluate_mapped = over_mesh(evaluate, (state_specs, setting_specs), P(AXIS))
+    rounds_on_mesh = over_mesh(many, (STATE, SETTING, P()), (STATE, P()))
+    scores_on_mesh = over_mesh(
+        make_evaluate(method, model, federation, plan.width), (STATE, SETTING), P(AXIS)
+    )
     with ThreadPoolExecutor() as pool:  # both compile at once
-        lowered = jax.jit(run_mapped, donate_argnums=0).lower(state, setting, np.int32(0))
+        lowered = jax.jit(rounds_on_mesh, donate_argnums=0).lower(state, setting, np.int32(0))
         compiling = pool.submit(lowered.compile)
-        evaluate_compiled = jax.jit(evaluate_mapped).lower(state, setting).compile()
+        evaluate_compiled = jax.jit(scores_on_mesh).lower(state, setting).compile()
         run_compiled = compiling.result()
     compile_seconds = time.perf_counter() - started
 
@@ -141,7 +99,7 @@ def build(
         state, log = run_compiled(state, setting, np.int32(rounds))
         return state, jax.tree.map(lambda x: np.asarray(x)[:rounds], log)
 
-    def evaluate_all(state: State) -> Sums:
+    def evaluate(state: State) -> Sums:
         sums = evaluate_compiled(state, setting)
         return jax.tree.map(lambda x: np.asarray(x)[layout.slot[:-1]], sums)
 
@@ -149,19 +107,60 @@ def build(
         one = jax.tree.map(lambda x: x[layout.slot[client]], state.clients)
         return method.models(state.server, one)
 
-    _, personal = jax.eval_shape(lambda s: models(s, 0), state_shape)
     return Engine(
         state=state,
         run=run,
-        evaluate=evaluate_all,
+        evaluate=evaluate,
         models=models,
         plan=plan,
         selected=selected,
-        parameters=tree.size(personal),
-        bytes_up=tree.nbytes(state_shape.mean),
-        bytes_down=tree.nbytes(state_shape.server),
+        parameters=tree.size(jax.eval_shape(lambda: models(state, 0)[1])),
+        bytes_up=tree.nbytes(state.mean),
+        bytes_down=tree.nbytes(state.server),
         compile_seconds=compile_seconds,
     )
+
+
+def _arrange(config: Config, federation: Federation) -> tuple[Mesh, Layout, Plan, int]:
+    """Which devices, which client where, how many at a time, how many in a round."""
+    wanted = config.participation.clients_per_round
+    selected = federation.clients if wanted == "all" else wanted
+    mesh = make_mesh(config.engine.devices, useful=selected)
+    devices = mesh.devices.size
+    work = federation.counts[:, TRAIN]
+    layout = lay_out(work, devices)
+    batch = min(getattr(config.method, "batch", 1), int(work.max()))
+    steps = -(-np.append(work, 0)[layout.client] // batch)
+    plan = choose(
+        config.engine,
+        mesh.devices.flat[0].platform,
+        steps.reshape(devices, -1),
+        cohort=-(-selected // devices),
+    )
+    return mesh, layout, plan, selected
+
+
+def _initial_state(
+    method: Method,
+    model: Model,
+    federation: Federation,
+    setting: Setting,
+    key: Array,
+    mesh: Mesh,
+) -> State:
+    """Every client in the state of one that was never selected."""
+
+    def initial(setting: Setting, key: Array) -> State:
+        first = jnp.zeros((), jnp.int32)
+        x, _ = federation.read(setting.arrays, first, first[None])
+        server, client = method.init(setting.hyper, model.init(key, x))
+        mean = _first_mean(method, setting, server, client, make_shard(federation, setting, first))
+        return State(first, server, tree.stack(client, len(setting.client)), mean)
+
+    shardings = State(*(NamedSharding(mesh, spec) for spec in STATE))
+    # it runs once, so the time is in compiling it
+    quick = {"xla_backend_optimization_level": 0}
+    return jax.jit(initial, out_shardings=shardings, compiler_options=quick)(setting, key)
 
 
 def _place(mesh: Mesh, values: Tree, specs: Tree) -> Tree:

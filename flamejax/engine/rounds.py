@@ -15,9 +15,10 @@ from jax import Array, lax
 
 from flamejax import tree
 from flamejax.engine.devices import AXIS, turns
+from flamejax.evaluate import Sums, score
 from flamejax.federation import TRAIN, Federation
 from flamejax.shuffle import permute
-from flamejax.types import Method, Shard, Tree
+from flamejax.types import Method, Model, Shard, Tree
 
 
 class State(NamedTuple):
@@ -123,10 +124,27 @@ def visit(
     return write(store, pending), sums, kept
 
 
+def make_evaluate(
+    method: Method, model: Model, federation: Federation, width: int
+) -> Callable[[State, Setting], Sums]:
+    """Figures of every client of this device, [slots, ...]."""
+    scores = score(model, federation)
+
+    def evaluate(state: State, setting: Setting) -> Sums:
+        def one(client: Tree, number: Array) -> tuple[None, None, Sums]:
+            shared, personal = method.models(state.server, client)
+            models = (personal,) if shared is None else (personal, shared)
+            return None, None, scores(setting.arrays, setting.counts[number], number, models)
+
+        _, _, sums = visit(one, state.clients, everyone(setting), width, federation.clients)
+        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[: len(setting.client)], sums)
+
+    return evaluate
+
+
 def make_round(
     method: Method,
     federation: Federation,
-    *,
     selected: int,
     devices: int,
     width: int,
