@@ -52,8 +52,8 @@ class Result(NamedTuple):
 def run(
     config: Config | Mapping[str, Any] | str | Path | None = None,
     *,
-    data: Dataset | None = None,
-    model: Model | None = None,
+    data: Dataset | Mapping[str, Any] | None = None,
+    model: Model | Mapping[str, Any] | None = None,
     out: str | Path | None = None,
     quiet: bool = False,
     **settings: Any,
@@ -61,9 +61,18 @@ def run(
     """Train, evaluate and record.
 
     config: a Config, nested values, or the path of a TOML file; `settings` are laid over it, as in
-    ``run(rounds=20, partition={"name": "qlabel", "q": 2})``. data, model: your own instead of named
-    ones. out: a folder for the records; nothing is written without it. quiet: no progress bar.
+    ``run(rounds=20, partition={"name": "qlabel", "q": 2})``. data, model: settings like the others,
+    or your own `Dataset` and `Model`. out: a folder for the records; nothing is written without it.
+    quiet: no progress bar.
     """
+    own = {}
+    for name, value, kind in (("data", data, Dataset), ("model", model, Model)):
+        if isinstance(value, kind):
+            own[name] = value
+        elif isinstance(value, Mapping):
+            settings[name] = value
+        elif value is not None:
+            raise InputError(f"{name} should be a {kind.__name__} or settings, not {type(value)}")
     if not isinstance(config, Config) or settings:
         config = make(_values(config, settings))
     folder = None if out is None else Path(out)
@@ -71,7 +80,7 @@ def run(
         check_free(folder)
     x64 = jax.enable_x64(True) if config.engine.precision == "float64" else nullcontext()
     with _stop_requests() as stop, x64, progress_bar(config.rounds, quiet) as watch:
-        return _run(config, data, model, folder, watch, stop)
+        return _run(config, own, folder, watch, stop)
 
 
 def _values(config: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,17 +95,16 @@ def _values(config: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _run(
     config: Config,
-    data: Dataset | None,
-    model: Model | None,
+    own: Mapping[str, Any],
     out: Path | None,
     watch: Watcher,
     stop: list[int],
 ) -> Result:
     started = time.perf_counter()
     rng = np.random.default_rng(config.seed)
-    data = datasets.load(config.data, rng) if data is None else datasets.check(data)
+    data = datasets.check(own["data"]) if "data" in own else datasets.load(config.data, rng)
     federation = federate(config, data, rng)
-    model = registry.get("models", config.model.name)(data.classes) if model is None else model
+    model = own.get("model") or registry.get("models", config.model.name)(data.classes)
     asked = config.engine.rounds_per_call
     per_call = min(config.eval_every if asked == "auto" else asked, config.rounds)
     engine = build(config, config.method.build(model), model, federation, per_call)
@@ -104,7 +112,8 @@ def _run(
         raise KeyboardInterrupt
     folder = None
     if out is not None:
-        folder = Folder(out, config.to_toml())
+        passed = "".join(f"# {name}: passed from Python, not as named below\n" for name in own)
+        folder = Folder(out, passed + config.to_toml())
         folder.write_json("environment.json", environment())
 
     history, state, status = History(config), engine.state, "finished"
@@ -120,6 +129,8 @@ def _run(
         clients=history.client_arrays(federation),
         summary={
             "status": status,
+            "data": "own" if "data" in own else config.data.name,
+            "model": "own" if "model" in own else config.model.name,
             **history.summary(engine, federation, time.perf_counter() - started),
         },
         models=lambda client: engine.models(state, client),

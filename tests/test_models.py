@@ -58,3 +58,13 @@ def test_a_pair_of_functions_of_ones_own():
     )
     result = fj.run(SMALL, data=blobs(), model=model)
     assert result.summary["last"]["pm"]["accuracy"] > 0.75
+
+
+def test_own_data_and_model_are_recorded_as_such(tmp_path):
+    model = fj.from_flax(nn.Dense(3))
+    result = fj.run(SMALL, data=blobs(), model=model, rounds=1, out=tmp_path / "run")
+    assert (result.summary["data"], result.summary["model"]) == ("own", "own")
+    written = (tmp_path / "run" / "config.toml").read_text()
+    assert written.startswith("# data: passed from Python")
+    with pytest.raises(fj.InputError, match="data should be a Dataset"):
+        fj.run(SMALL, data=[1, 2])

@@ -47,7 +47,7 @@ def draw(figure: Figure, result: Result) -> Figure:
         f"{clients} clients" if selected == clients else f"{selected} of {clients} clients a round"
     )
     figure.suptitle(
-        f"{config.method.name} ({config.method.preset}) · {config.data.name} · "
+        f"{config.method.name} ({config.method.preset}) · {result.summary['data']} data · "
         f"{config.partition.name} · {who} · seed {config.seed}",
         fontsize=10,
     )
