@@ -52,6 +52,14 @@ def each_batch(
     return lax.scan(epoch, (jnp.zeros((), jnp.int32), carry), None, length=epochs)[0][1]
 
 
+def nth_batch(shard: Shard, key: Array, number: Array, size: int) -> Batch:
+    """Batch `number` of an endless stream of shuffled epochs, counted over all of them."""
+    size = min(size, shard.largest)
+    batches = jnp.maximum(_batches(shard, size), 1)
+    order = jax.random.fold_in(key, number // batches)
+    return read_batch(shard, order, number % batches, size)
+
+
 def sgd(
     gradient: Gradient,
     optimizer: optax.GradientTransformation,
@@ -66,8 +74,8 @@ def sgd(
     def step(carry: Tree, batch: Batch) -> Tree:
         params, memory, info = carry
         loss, grads = gradient(params, batch)
-        params, memory = _descend(optimizer, grads, params, memory)
-        return params, memory, _count(info, loss, batch)
+        params, memory = update(optimizer, grads, params, memory)
+        return params, memory, count(info, loss, batch)
 
     start = (params, optimizer.init(params), no_info())
     params, _, info = each_batch(step, start, shard, key, epochs, size)
@@ -90,7 +98,7 @@ def until(
         def step(carry: tuple[Tree, Info], batch: Batch) -> tuple[Tree, Info]:
             total, info = carry
             loss, grads = gradient(params, batch)
-            return tree.add(total, tree.scale(jnp.sum(batch.weight), grads)), _count(
+            return tree.add(total, tree.scale(jnp.sum(batch.weight), grads)), count(
                 info, loss, batch
             )
 
@@ -99,7 +107,7 @@ def until(
 
     def step(carry: Tree) -> Tree:
         taken, params, memory, grads, info = carry
-        params, memory = _descend(optimizer, grads, params, memory)
+        params, memory = update(optimizer, grads, params, memory)
         grads, seen = full_gradient(params)
         return taken + 1, params, memory, grads, tree.add(info, seen)
 
@@ -130,13 +138,15 @@ def _batches(shard: Shard, size: int) -> Array:
     return (shard.samples + size - 1) // size
 
 
-def _descend(
+def update(
     optimizer: optax.GradientTransformation, grads: Tree, params: Tree, memory: optax.OptState
 ) -> tuple[Tree, optax.OptState]:
+    """One optimiser step."""
     updates, memory = optimizer.update(grads, memory, params)
     return optax.apply_updates(params, updates), memory
 
 
-def _count(info: Info, loss: Array, batch: Batch) -> Info:
+def count(info: Info, loss: Array, batch: Batch) -> Info:
+    """The step's mean loss over the batch, added to the sums."""
     samples = jnp.sum(batch.weight)
     return Info(info.loss + samples * loss, info.samples + samples, info.steps + 1)

@@ -19,6 +19,12 @@ from flamejax.errors import InputError
 _ENTRIES: dict[str, dict[str, tuple[Any, str]]] = {
     "methods": {
         "flame": ("flamejax.methods.flame:Flame", "personalized ADMM on the Moreau envelope"),
+        "pfedme": ("flamejax.methods.pfedme:PFedMe", "gradient steps on the Moreau envelope"),
+        "ditto": ("flamejax.methods.ditto:Ditto", "FedAvg, and models pulled to it"),
+        "fedadmm": ("flamejax.methods.fedadmm:FedAdmm", "consensus ADMM, one model for all"),
+        "fedavg": ("flamejax.methods.fedavg:FedAvg", "the mean of locally trained models"),
+        "fedprox": ("flamejax.methods.fedavg:FedProx", "FedAvg with a proximal term"),
+        "local": ("flamejax.methods.local_only:Local", "no communication"),
     },
     "partitions": {
         "iid": ("flamejax.partitions.iid:iid", "equal shares at random"),

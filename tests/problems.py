@@ -60,14 +60,11 @@ def train(settings, federation, eng, rounds):
             state, log = eng.run(state, rounds % PER_CALL)
         models = [eng.models(state, i) for i in range(federation.clients)]
         personal = jax.tree.map(lambda *x: np.stack(x), *[p for _, p in models])
-        return jax.tree.map(np.asarray, models[0][0]), personal, log
+        shared = None if models[0][0] is None else jax.tree.map(np.asarray, models[0][0])
+        return shared, personal, log
 
 
 def distance(a, b) -> float:
     """Largest relative difference of corresponding leaves."""
     pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
     return max(float(np.linalg.norm(x - y) / np.linalg.norm(y)) for x, y in pairs)
-
-
-def float_tree(tree):
-    return jax.tree.map(lambda x: np.asarray(x, np.float64), tree)

@@ -8,26 +8,10 @@ import numpy as np
 import pytest
 
 from flamejax.federation import TRAIN
-from flamejax.shuffle import permute
 from flamejax.types import Dataset
 
-from .problems import blobs, distance, float_tree, linear, precision, set_up, small_net, train
-
-
-def gradient(params, x, y):
-    """Mean cross-entropy gradient of a one-hidden-layer ReLU network, by hand."""
-    (k1, b1), (k2, b2) = ((params[d]["kernel"], params[d]["bias"]) for d in ("Dense_0", "Dense_1"))
-    hidden = np.maximum(x @ k1 + b1, 0)
-    logits = hidden @ k2 + b2
-    odds = np.exp(logits - logits.max(1, keepdims=True))
-    error = odds / odds.sum(1, keepdims=True)
-    error[np.arange(len(y)), y] -= 1
-    error /= len(y)
-    back = (error @ k2.T) * (hidden > 0)
-    return {
-        "Dense_0": {"kernel": x.T @ back, "bias": back.sum(0)},
-        "Dense_1": {"kernel": hidden.T @ error, "bias": error.sum(0)},
-    }
+from .plain import gradient, loop_inputs
+from .problems import blobs, distance, linear, precision, set_up, small_net, train
 
 
 def algorithm_1(params, clients, rounds, select, batches, *, lam, rho, lr, mu, decay, center):
@@ -57,38 +41,14 @@ def algorithm_1(params, clients, rounds, select, batches, *, lam, rho, lr, mu, d
     return add(lambda *x: sum(x) / m, *u), theta
 
 
-shuffled = jax.jit(lambda key, n, size: permute(key, jnp.arange(size), n), static_argnums=2)
-
-
 def reference(settings, fed, eng, data, rounds):
     """The loop above on the clients, initial model and batch order of the engine."""
-    method, largest = settings.method, int(fed.counts[:, TRAIN].max())
-    with precision(settings):
-        start = float_tree(eng.state.server.w)
-        _, key = jax.random.split(jax.random.key(settings.seed))
-        clients = []
-        for i in range(fed.clients):
-            count, first = fed.counts[i, TRAIN], fed.arrays.starts[i]
-            rows = fed.arrays.rows[first : first + count]
-            clients.append((data.images[rows], data.labels[rows]))
-
-        def select(t):
-            wanted = settings.participation.clients_per_round
-            if wanted == "all":
-                return range(fed.clients)
-            chooser = jax.random.fold_in(jax.random.fold_in(key, t), fed.clients)
-            return np.asarray(shuffled(chooser, fed.clients, wanted))
-
-        def batches(t, i):
-            mine, n = jax.random.fold_in(jax.random.fold_in(key, t), i), len(clients[i][1])
-            for epoch in range(method.epochs):
-                order = np.asarray(shuffled(jax.random.fold_in(mine, epoch), n, largest))[:n]
-                yield from (order[j : j + method.batch] for j in range(0, n, method.batch))
-
-        return algorithm_1(
-            start, clients, rounds, select, batches, lam=method.lam, rho=method.rho, lr=method.lr,
-            mu=method.momentum, decay=method.weight_decay, center=method.prox_center,
-        )  # fmt: skip
+    method = settings.method
+    start, clients, select, batches = loop_inputs(settings, fed, eng, data)
+    return algorithm_1(
+        start, clients, rounds, select, batches, lam=method.lam, rho=method.rho, lr=method.lr,
+        mu=method.momentum, decay=method.weight_decay, center=method.prox_center,
+    )  # fmt: skip
 
 
 CASES = list(itertools.product([0.0, 0.5], ["local", "global"], ["all", 3]))

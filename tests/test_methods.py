@@ -28,7 +28,7 @@ def test_learns_a_small_problem_and_repeats_itself(method):
     first, second = (
         fj.run(values(method, "all"), data=blobs(), model=small_net()) for _ in range(2)
     )
-    assert first.summary["last"]["pm"]["accuracy"] > 0.8
+    assert first.summary["last"]["pm"]["accuracy"] > 0.7
     for name, column in first.metrics.items():
         np.testing.assert_array_equal(column, second.metrics[name])
 

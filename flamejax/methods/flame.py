@@ -8,20 +8,19 @@ so it is at the start, where theta_i = w_i and pi_i = 0.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from jax import Array
-from pydantic import Field
 
 from flamejax import local
-from flamejax.config import Count, Fraction, MethodSettings, NonNegative, Positive
-from flamejax.types import Batch, Info, Method, Model, Shard, Tree
+from flamejax.config import Count, Fraction, Positive
+from flamejax.methods.common import LocalSgd, gradient
+from flamejax.types import Info, Method, Model, Shard, Tree
 
 
-class Flame(MethodSettings):
+class Flame(LocalSgd):
     name: str = "flame"
     preset: str = "paper"
     presets: ClassVar = {
@@ -30,11 +29,6 @@ class Flame(MethodSettings):
     }
     lam: Positive = 1.0
     rho: Positive = 0.1
-    lr: Positive = 0.01
-    epochs: Count = 1
-    batch: Count = 100
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    weight_decay: NonNegative = 0.0
     alpha: Literal["uniform", "samples"] = "uniform"  # weight of a client in the objective
     prox_center: Literal["local", "global"] = "local"  # theta_i is pulled to w_i, or to w
     local_solver: Literal["epochs", "until_epsilon"] = "epochs"
@@ -61,11 +55,9 @@ def flame(settings: Flame, model: Model) -> Method:
         return Server(params), Client(params, params, jnp.asarray(hyper.epsilon0))
 
     def alpha(shard: Shard) -> Array:
-        return (
-            shard.share
-            if settings.alpha == "samples"
-            else jnp.ones_like(shard.share) / shard.clients
-        )
+        if settings.alpha == "samples":
+            return shard.share
+        return jnp.ones_like(shard.share) / shard.clients
 
     def message(hyper: Any, client: Client, shard: Shard) -> Tree:
         ratio = hyper.lam * alpha(shard) / hyper.rho
@@ -91,26 +83,21 @@ def flame(settings: Flame, model: Model) -> Method:
     def solve(
         hyper: Any, client: Client, center: Tree, shard: Shard, key: Array
     ) -> tuple[Tree, Array, Info]:
-        optimizer = optax.sgd(hyper.lr, hyper.momentum if settings.momentum else None)
-        loss_and_grad = jax.value_and_grad(local.mean_loss(model))
-
-        def gradient(theta: Tree, batch: Batch) -> tuple[Array, Tree]:
-            loss, grads = loss_and_grad(theta, batch)
-            return loss, jax.tree.map(
-                lambda g, t, c: g + hyper.lam * (t - c) + hyper.weight_decay * t,
-                grads, theta, center,
-            )  # fmt: skip
-
+        objective = gradient(model, hyper, hyper.lam, center)
         if settings.local_solver == "epochs":
-            theta, info = local.sgd(
-                gradient, optimizer, client.theta, shard, key, settings.epochs, settings.batch
-            )
+            theta, info = settings.descend(hyper, objective, client.theta, shard, key)
             return theta, client.epsilon, info
         # (16) |alpha_i (grad f_i + lam (theta_i - w_i))|^2 <= epsilon_i, (17) epsilon_i shrinks
         epsilon = hyper.upsilon * client.epsilon
         tolerance = epsilon / alpha(shard) ** 2
         theta, info = local.until(
-            gradient, optimizer, client.theta, shard, settings.batch, tolerance, settings.max_steps
+            objective,
+            settings.optimizer(hyper),
+            client.theta,
+            shard,
+            settings.batch,
+            tolerance,
+            settings.max_steps,
         )
         return theta, epsilon, info
 
