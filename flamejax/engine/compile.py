@@ -42,7 +42,7 @@ class Engine(NamedTuple):
     state: State  # before the first round
     run: Callable[[State, int], tuple[State, RoundInfo]]  # some rounds; a row of info each
     evaluate: Callable[[State], Sums]  # every client's sums [C, ...], on the host
-    models: Callable[[State, int], tuple[Tree | None, Tree]]  # global and one personalized model
+    models: Callable[[State, int], tuple[Tree | None, Tree]]  # global, one personalized; NumPy
     plan: Plan
     selected: int  # clients per round
     parameters: int  # of one model
@@ -104,8 +104,9 @@ def build(
         return jax.tree.map(lambda x: np.asarray(x)[layout.slot[:-1]], sums)
 
     def models(state: State, client: int) -> tuple[Tree | None, Tree]:
-        one = jax.tree.map(lambda x: x[layout.slot[client]], state.clients)
-        return method.models(state.server, one)
+        one = jax.tree.map(lambda x: _row(x, layout.slot[client]), state.clients)
+        found = method.models(jax.tree.map(np.asarray, state.server), one)
+        return jax.tree.map(np.asarray, found)
 
     return Engine(
         state=state,
@@ -114,7 +115,7 @@ def build(
         models=models,
         plan=plan,
         selected=selected,
-        parameters=tree.size(jax.eval_shape(lambda: models(state, 0)[1])),
+        parameters=tree.size(models(state, 0)[1]),
         bytes_up=tree.nbytes(state.mean),
         bytes_down=tree.nbytes(state.server),
         compile_seconds=compile_seconds,
@@ -161,6 +162,15 @@ def _initial_state(
     # it runs once, so the time is in compiling it
     quick = {"xla_backend_optimization_level": 0}
     return jax.jit(initial, out_shardings=shardings, compiler_options=quick)(setting, key)
+
+
+def _row(stacked: Array, slot: int) -> np.ndarray:
+    """One client's entry of a stacked leaf, read from the device that holds it."""
+    for shard in stacked.addressable_shards:
+        first = shard.index[0].start or 0
+        if first <= slot < first + len(shard.data):
+            return np.asarray(shard.data[slot - first])
+    raise IndexError(f"slot {slot} is not on a device of this process")
 
 
 def _place(mesh: Mesh, values: Tree, specs: Tree) -> Tree:

@@ -14,6 +14,11 @@ from flamejax.errors import InputError
 
 AXIS = "clients"
 MOST_CPU_DEVICES = 64  # each is a pool of threads
+# XLA ends the process when one CPU device waits a minute for another; a round may well be longer
+PATIENCE = (
+    "--xla_cpu_collective_call_warn_stuck_timeout_seconds=86400 "
+    "--xla_cpu_collective_call_terminate_timeout_seconds=86400"
+)
 
 
 def make_mesh(requested: int | Literal["auto"], useful: int) -> Mesh:
@@ -22,6 +27,8 @@ def make_mesh(requested: int | Literal["auto"], useful: int) -> Mesh:
     On CPU a "device" is a thread pool: one per core is fastest, and has to be arranged before JAX
     starts, unless the user has done so. `auto` takes every device, but no more than `useful`.
     """
+    if "xla_cpu_collective_call" not in os.environ.get("XLA_FLAGS", ""):
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {PATIENCE}".strip()
     arranged = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
     if not arranged and getattr(jax.config, "jax_num_cpu_devices", -1) < 0:
         with contextlib.suppress(RuntimeError):  # JAX is already running: its devices it is
