@@ -133,16 +133,15 @@ def test_small_clients_cost_what_they_hold():
         "partition": {"name": "quantity", "clients": 100, "beta": 0.5, "min_samples": 3},
         "method": {"batch": 10},
     }
-    ratio = {}
-    for execution in ("auto", "chunk", "vmap"):
-        ready = set_up({**values, "engine": {"execution": execution}}, blobs(7000), small_net())
+    for execution in ("auto", "chunk"):
+        engine = {"execution": execution, "devices": 2}
+        ready = set_up({**values, "engine": engine}, blobs(7000), small_net())
         _, _, log = train(*ready, rounds=1)
         counts = ready[1].counts[:, TRAIN]
         assert log.steps.sum() == np.ceil(counts / 10).sum()
-        ratio[execution] = log.executed.sum() / log.steps.sum()
-    assert ratio["auto"] <= 1.15
-    assert ratio["chunk"] <= 1.15
-    assert ratio["vmap"] > 2  # what padding to the largest client would cost
+        assert log.executed.sum() / log.steps.sum() <= 1.15
+    assert log.executed.sum() > log.steps.sum()  # a chunk does wait a little
+    assert overhead(np.ceil(counts / 10)[None], 100) > 3  # what padding to the largest would cost
 
 
 def test_padding_does_not_change_a_step(rng):
