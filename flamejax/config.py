@@ -214,10 +214,11 @@ def lay_over(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
         name = old.get("name", "flame")
         if new.get("name", name) != name:
             base["method"] = {}
-        elif "preset" in new and new["preset"] != old.get("preset") and _known(name):
-            presets = registry.get("methods", name).presets.values()
-            governed = {key for preset in presets for key in preset}
-            base["method"] = {k: v for k, v in old.items() if k not in governed}
+        elif "preset" in new and _known(name):
+            presets = registry.get("methods", name).presets
+            if new["preset"] != old.get("preset", next(iter(presets))):
+                governed = {key for preset in presets.values() for key in preset}
+                base["method"] = {k: v for k, v in old.items() if k not in governed}
     return _merge(base, changes)
 
 
