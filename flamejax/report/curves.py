@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
 if TYPE_CHECKING:
     from flamejax.runner import Result
@@ -35,6 +35,9 @@ def draw(figure: Figure, result: Result) -> Figure:
     loss.plot(rounds, metrics["train_loss"], "-", color=GREY, lw=1.2, label="training", **style)
     accuracy.set(ylabel="test accuracy, mean over clients")
     loss.set(ylabel="loss", yscale="log")
+    loss.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    loss.yaxis.set_major_formatter("{x:g}")
+    loss.yaxis.set_minor_formatter(NullFormatter())
     for axes in (accuracy, loss):
         axes.set(xlabel="communication round")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
