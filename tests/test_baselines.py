@@ -6,6 +6,8 @@ import jax
 import numpy as np
 import pytest
 
+from flamejax.errors import InputError
+
 from .plain import gradient, loop_inputs
 from .problems import blobs, distance, set_up, small_net, train
 
@@ -148,3 +150,8 @@ def test_fedprox_without_pull_is_fedavg():
     plain, _, _ = train(*ready("fedavg", SGD), ROUNDS)
     prox, _, _ = train(*ready("fedprox", {**SGD, "mu": 0.0}), ROUNDS)
     assert distance(prox, plain) < 1e-5
+
+
+def test_settings_that_would_do_nothing_are_refused():
+    with pytest.raises(InputError, match=r"method\.epochs is not a known key"):
+        ready("pfedme", {"epochs": 3})

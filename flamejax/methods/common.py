@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import jax
 import optax
@@ -14,17 +14,24 @@ from flamejax.config import Count, MethodSettings, NonNegative, Positive
 from flamejax.types import Batch, Info, Model, Shard, Tree
 
 
-class LocalSgd(MethodSettings):
-    """Settings of a method whose clients run epochs of mini-batch SGD."""
+class Sgd(MethodSettings):
+    """Settings of a method whose clients take steps of mini-batch SGD."""
 
+    preset: str = "standard"
+    presets: ClassVar = {"standard": {}}  # a method with several forms has its own
     lr: Positive = 0.01
-    epochs: Count = 1
     batch: Count = 100
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
     weight_decay: NonNegative = 0.0
 
     def optimizer(self, hyper: Any) -> optax.GradientTransformation:
         return optax.sgd(hyper.lr, hyper.momentum if self.momentum else None)
+
+
+class LocalSgd(Sgd):
+    """The same in whole epochs over a client's samples."""
+
+    epochs: Count = 1
 
     def descend(
         self, hyper: Any, gradient: local.Gradient, params: Tree, shard: Shard, key: Array

@@ -9,7 +9,7 @@ server   w = w + mean of the selected clients' messages
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import optax
 from jax import Array
@@ -22,8 +22,6 @@ from flamejax.types import Batch, Info, Method, Model, Shard, Tree
 
 class Ditto(LocalSgd):
     name: str = "ditto"
-    preset: str = "standard"
-    presets: ClassVar = {"standard": {}}
     lam: NonNegative = 1.0
     global_lr: Positive = 0.01
 

@@ -8,7 +8,7 @@ server   w = mean of all clients' last u_i
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 from jax import Array
@@ -21,8 +21,6 @@ from flamejax.types import Info, Method, Model, Shard, Tree
 
 class FedAdmm(LocalSgd):
     name: str = "fedadmm"
-    preset: str = "standard"
-    presets: ClassVar = {"standard": {}}
     rho: Positive = 0.1
 
     def build(self, model: Model) -> Method:

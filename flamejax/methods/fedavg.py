@@ -8,7 +8,7 @@ Clients keep nothing, so there is no personalized model: PM is the global model.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from jax import Array
 
@@ -19,8 +19,6 @@ from flamejax.types import Info, Method, Model, Shard, Tree
 
 class FedAvg(LocalSgd):
     name: str = "fedavg"
-    preset: str = "standard"
-    presets: ClassVar = {"standard": {}}
 
     def build(self, model: Model) -> Method:
         return fedavg(self, model)
@@ -28,8 +26,6 @@ class FedAvg(LocalSgd):
 
 class FedProx(LocalSgd):
     name: str = "fedprox"
-    preset: str = "standard"
-    presets: ClassVar = {"standard": {}}
     mu: NonNegative = 0.1
 
     def build(self, model: Model) -> Method:

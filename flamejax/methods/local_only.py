@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from jax import Array
 
@@ -12,8 +12,6 @@ from flamejax.types import Info, Method, Model, Shard, Tree
 
 class Local(LocalSgd):
     name: str = "local"
-    preset: str = "standard"
-    presets: ClassVar = {"standard": {}}
 
     def build(self, model: Model) -> Method:
         def init(hyper: Any, params: Tree) -> tuple[tuple, Tree]:

@@ -11,7 +11,7 @@ The personalized model is theta, not w_i.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,14 +19,12 @@ from jax import Array, lax
 
 from flamejax import local
 from flamejax.config import Count, Positive
-from flamejax.methods.common import LocalSgd, gradient
+from flamejax.methods.common import Sgd, gradient
 from flamejax.types import Info, Method, Model, Shard, Tree
 
 
-class PFedMe(LocalSgd):
+class PFedMe(Sgd):
     name: str = "pfedme"
-    preset: str = "standard"
-    presets: ClassVar = {"standard": {}}
     lam: Positive = 15.0
     lr: Positive = 0.09
     global_lr: Positive = 0.005
