@@ -71,8 +71,8 @@ class Method(NamedTuple):
     ``hyper`` is a named tuple of traced scalars (every ``float`` setting of the method).
     """
 
-    init: Callable[[Any, Tree], tuple[Tree, Tree]]
-    """hyper, parameters -> (server state, state of a client that was never selected)."""
+    init: Callable[[Any, Tree, Array], tuple[Tree, Tree]]
+    """hyper, parameters, key -> (server state, state of a client that was never selected)."""
     client: Callable[[Any, Tree, Tree, Shard, Array], tuple[Tree, Tree, Info]]
     """hyper, server, client, shard, key -> (client, message to the server, info)."""
     server: Callable[[Any, Tree, Tree], Tree]
@@ -82,3 +82,9 @@ class Method(NamedTuple):
     last_message: Callable[[Any, Tree, Shard], Tree] | None = None
     """hyper, client, shard -> the message the server last had from this client. With it the mean
     runs over all clients, absent ones included; without it over the selected ones."""
+    personalize: Callable[[Any, Tree, Tree, Shard], Tree] | None = None
+    """hyper, server, client, shard -> personalized parameters, for methods that fit them to a
+    client's data only when they are used; replaces the second of `models`."""
+    broadcast: Callable[[Tree], Tree] = lambda server: server
+    """server -> what it sends to the clients. A message of the same shape is a point near it, any
+    other an update: that is where clipping aggregators and the `ipm` attack measure from."""

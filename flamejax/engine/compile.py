@@ -103,10 +103,19 @@ def build(
         sums = evaluate_compiled(state, setting)
         return jax.tree.map(lambda x: np.asarray(x)[layout.slot[:-1]], sums)
 
+    @jax.jit
+    def personalize(setting: Setting, server: Tree, client: Tree, number: Array) -> Tree:
+        assert method.personalize
+        shard = make_shard(federation, setting, number)
+        return method.personalize(setting.hyper, server, client, shard)
+
     def models(state: State, client: int) -> tuple[Tree | None, Tree]:
         one = jax.tree.map(lambda x: _row(x, layout.slot[client]), state.clients)
-        found = method.models(jax.tree.map(np.asarray, state.server), one)
-        return jax.tree.map(np.asarray, found)
+        server = jax.tree.map(np.asarray, state.server)
+        shared, personal = method.models(server, one)
+        if method.personalize:
+            personal = personalize(setting, server, one, np.int32(client))
+        return jax.tree.map(np.asarray, (shared, personal))
 
     return Engine(
         state=state,
@@ -117,7 +126,7 @@ def build(
         selected=selected,
         parameters=tree.size(models(state, 0)[1]),
         bytes_up=tree.nbytes(state.mean),
-        bytes_down=tree.nbytes(state.server),
+        bytes_down=tree.nbytes(jax.eval_shape(method.broadcast, state.server)),
         compile_seconds=compile_seconds,
     )
 
@@ -154,7 +163,7 @@ def _initial_state(
     def initial(setting: Setting, key: Array) -> State:
         first = jnp.zeros((), jnp.int32)
         x, _ = federation.read(setting.arrays, first, first[None])
-        server, client = method.init(setting.hyper, model.init(key, x))
+        server, client = method.init(setting.hyper, model.init(key, x), jax.random.fold_in(key, 1))
         mean = _first_mean(method, setting, server, client, make_shard(federation, setting, first))
         return State(first, server, tree.stack(client, len(setting.client)), mean)
 

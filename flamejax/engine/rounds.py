@@ -133,6 +133,9 @@ def make_evaluate(
     def evaluate(state: State, setting: Setting) -> Sums:
         def one(client: Tree, number: Array) -> tuple[None, None, Sums]:
             shared, personal = method.models(state.server, client)
+            if method.personalize:
+                shard = make_shard(federation, setting, number)
+                personal = method.personalize(setting.hyper, state.server, client, shard)
             models = (personal,) if shared is None else (personal, shared)
             return None, None, scores(setting.arrays, setting.counts[number], number, models)
 

@@ -3,8 +3,8 @@
 client   on every batch of the local epochs, with w the model of this round's broadcast:
            v_i = v_i - lr (grad f_i(v_i) + lam (v_i - w))          personalized track
            x   = x - global_lr grad f_i(x),  x = w at the start    global track
-         sends x - w
-server   w = w + mean of the selected clients' messages
+         sends x
+server   w = mean of the selected clients' x  (the same as adding the mean of x - w)
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import optax
 from jax import Array
 
-from flamejax import local, tree
+from flamejax import local
 from flamejax.config import NonNegative, Positive
 from flamejax.methods.common import LocalSgd, gradient
 from flamejax.types import Batch, Info, Method, Model, Shard, Tree
@@ -30,7 +30,7 @@ class Ditto(LocalSgd):
 
 
 def ditto(settings: Ditto, model: Model) -> Method:
-    def init(hyper: Any, params: Tree) -> tuple[Tree, Tree]:
+    def init(hyper: Any, params: Tree, key: Array) -> tuple[Tree, Tree]:
         return params, params  # w; v_i
 
     def client(hyper: Any, w: Tree, v: Tree, shard: Shard, key: Array) -> tuple[Tree, Tree, Info]:
@@ -49,10 +49,10 @@ def ditto(settings: Ditto, model: Model) -> Method:
         v, _, x, _, info = local.each_batch(
             step, start, shard, key, settings.epochs, settings.batch
         )
-        return v, tree.subtract(x, w), info
+        return v, x, info
 
     def server(hyper: Any, w: Tree, mean: Tree) -> Tree:
-        return tree.add(w, mean)
+        return mean
 
     def models(w: Tree, v: Tree) -> tuple[Tree, Tree]:
         return w, v

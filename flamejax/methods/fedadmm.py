@@ -33,7 +33,7 @@ class Client(NamedTuple):
 
 
 def fedadmm(settings: FedAdmm, model: Model) -> Method:
-    def init(hyper: Any, params: Tree) -> tuple[Tree, Client]:
+    def init(hyper: Any, params: Tree, key: Array) -> tuple[Tree, Client]:
         return params, Client(params, tree.zeros_like(params))
 
     def message(hyper: Any, client: Client, shard: Shard) -> Tree:

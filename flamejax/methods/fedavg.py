@@ -33,7 +33,7 @@ class FedProx(LocalSgd):
 
 
 def fedavg(settings: FedAvg | FedProx, model: Model) -> Method:
-    def init(hyper: Any, params: Tree) -> tuple[Tree, tuple]:
+    def init(hyper: Any, params: Tree, key: Array) -> tuple[Tree, tuple]:
         return params, ()
 
     def client(

@@ -40,10 +40,6 @@ class Flame(LocalSgd):
         return flame(self, model)
 
 
-class Server(NamedTuple):
-    w: Tree  # the global model
-
-
 class Client(NamedTuple):
     theta: Tree  # the personalized model
     w: Tree  # the local copy of the global model
@@ -51,8 +47,8 @@ class Client(NamedTuple):
 
 
 def flame(settings: Flame, model: Model) -> Method:
-    def init(hyper: Any, params: Tree) -> tuple[Server, Client]:
-        return Server(params), Client(params, params, jnp.asarray(hyper.epsilon0))
+    def init(hyper: Any, params: Tree, key: Array) -> tuple[Tree, Client]:
+        return params, Client(params, params, jnp.asarray(hyper.epsilon0))
 
     def alpha(shard: Shard) -> Array:
         if settings.alpha == "samples":
@@ -65,19 +61,19 @@ def flame(settings: Flame, model: Model) -> Method:
         return jax.tree.map(lambda theta, w: w + ratio * (theta - w), client.theta, client.w)
 
     def client(
-        hyper: Any, server: Server, client: Client, shard: Shard, key: Array
+        hyper: Any, w: Tree, client: Client, shard: Shard, key: Array
     ) -> tuple[Client, Tree, Info]:
         # (12) theta_i: descend on f_i(theta) + lam/2 |theta - w_i|^2
-        center = client.w if settings.prox_center == "local" else server.w
+        center = client.w if settings.prox_center == "local" else w
         theta, epsilon, info = solve(hyper, client, center, shard, key)
         # (13) w_i = (lam alpha_i theta_i + rho w - pi_i) / (lam alpha_i + rho), with the old pi_i
         x = hyper.lam * alpha(shard)
-        w = jax.tree.map(
+        w_i = jax.tree.map(
             lambda new, w, old, w_i: (x * new + hyper.rho * w - x * (old - w_i)) / (x + hyper.rho),
-            theta, server.w, client.theta, client.w,
+            theta, w, client.theta, client.w,
         )  # fmt: skip
         # (14) pi_i = pi_i + rho (w_i - w) equals lam alpha_i (theta_i - w_i) from here on
-        client = Client(theta, w, epsilon)
+        client = Client(theta, w_i, epsilon)
         return client, message(hyper, client, shard), info
 
     def solve(
@@ -101,10 +97,10 @@ def flame(settings: Flame, model: Model) -> Method:
         )
         return theta, epsilon, info
 
-    def server(hyper: Any, server: Server, mean: Tree) -> Server:
-        return Server(mean)  # (15) w = (1/m) sum_i u_i
+    def server(hyper: Any, w: Tree, mean: Tree) -> Tree:
+        return mean  # (15) w = (1/m) sum_i u_i
 
-    def models(server: Server, client: Client) -> tuple[Tree, Tree]:
-        return server.w, client.theta
+    def models(w: Tree, client: Client) -> tuple[Tree, Tree]:
+        return w, client.theta
 
     return Method(init, client, server, models, last_message=message)

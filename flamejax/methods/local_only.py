@@ -14,7 +14,7 @@ class Local(LocalSgd):
     name: str = "local"
 
     def build(self, model: Model) -> Method:
-        def init(hyper: Any, params: Tree) -> tuple[tuple, Tree]:
+        def init(hyper: Any, params: Tree, key: Array) -> tuple[tuple, Tree]:
             return (), params
 
         def client(

@@ -38,7 +38,7 @@ class PFedMe(Sgd):
 
 
 def pfedme(settings: PFedMe, model: Model) -> Method:
-    def init(hyper: Any, params: Tree) -> tuple[Tree, Tree]:
+    def init(hyper: Any, params: Tree, key: Array) -> tuple[Tree, Tree]:
         return params, params  # w; theta, kept only to be evaluated
 
     def client(
