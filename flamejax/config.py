@@ -11,7 +11,7 @@ import os
 import re
 import tomllib
 from collections import namedtuple
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -30,7 +30,7 @@ from flamejax import registry
 from flamejax.errors import InputError
 
 if TYPE_CHECKING:
-    from flamejax.types import Method, Model
+    from flamejax.types import Aggregator, Attack, Method, Model
 
 Positive = Annotated[float, Field(gt=0, lt=3e38)]  # no more than float32 can hold
 NonNegative = Annotated[float, Field(ge=0, lt=3e38)]
@@ -72,20 +72,45 @@ class ModelChoice(Section):
     name: str = "mlp"
 
 
-class MethodSettings(Section):
-    """Base of every method's settings: floats become traced hyper-parameters, all else is fixed."""
+class Named(Section):
+    """Settings of something chosen by name; each choice has a class of its own.
+
+    Floats become traced hyper-parameters, all else is fixed when the round is compiled.
+    """
 
     name: str
-    preset: str
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]]  # the first one is the default
-
-    def build(self, model: Model) -> Method:
-        raise NotImplementedError
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # the first one is the default
+    shared: ClassVar[tuple[str, ...]] = ()  # keys that outlive a change of name
 
     def hyper(self) -> Any:
         """A named tuple of the float settings, for the compiled round."""
         values = {k: v for k, v in self if isinstance(v, float)}
         return namedtuple("Hyper", values.keys())(**values)
+
+
+class MethodSettings(Named):
+    preset: str = "standard"
+    presets: ClassVar = {"standard": {}}  # a method with several forms has its own
+
+    def build(self, model: Model) -> Method:
+        raise NotImplementedError
+
+
+class AttackSettings(Named):
+    preset: str = "paper"
+    presets: ClassVar = {"paper": {}, "published": {}}
+    shared: ClassVar = ("preset", "fraction", "gamma2")
+    fraction: Annotated[float, Field(ge=0, le=1)] = 0.2  # of the clients are malicious
+    gamma2: NonNegative = 0.1  # variance of p, or of the noise: same_value, sign_flip, gaussian
+
+    def build(self) -> Attack:
+        raise NotImplementedError
+
+
+class AggregatorSettings(Named):
+    def build(self, messages: int, malicious: int) -> Aggregator:
+        """For so many messages in a mean, so many of them from malicious clients."""
+        raise NotImplementedError
 
 
 class Participation(Section):
@@ -104,29 +129,43 @@ class Engine(Section):
     rounds_per_call: Literal["auto"] | Count = "auto"
     resum_every: Count = 100  # rounds between exact sums of all messages
     precision: Literal["float32", "float64"] = "float32"
+    # a client whose message, state or loss is not finite: its round is left out and counted, or
+    # the run ends, or nothing is checked
+    on_nonfinite: Literal["drop", "stop", "keep"] = "drop"
 
 
-def _method(value: Any) -> Any:
-    """Settings of the named method, its preset's values under the explicit ones."""
-    if isinstance(value, MethodSettings):
-        return value
-    if not isinstance(value, Mapping):
-        raise InputError(f"method must be a table of settings, got {registry.short(value)}")
-    name = value.get("name", "flame")
-    if not isinstance(name, str):
-        raise InputError(f"method.name must be a string, got {registry.short(name)}")
-    registry.check("methods", name, "method.name")
-    settings = registry.get("methods", name)
-    preset = value.get("preset", next(iter(settings.presets)))
-    if not isinstance(preset, str) or preset not in settings.presets:
-        known = " or ".join(f"'{p}'" for p in settings.presets)
-        raise InputError(f"method.preset = {registry.short(preset)}: {name} has {known}")
-    try:
-        return settings.model_validate(
-            {**settings.presets[preset], **value, "name": name, "preset": preset}
-        )
-    except ValidationError as error:
-        raise InputError(_one_line(error, settings, "method")) from None
+def _chosen(section: str, default: str) -> Callable[[Any], Any]:
+    """Checks a section whose schema depends on its name; a preset lies under explicit values."""
+
+    def choose(value: Any) -> Any:
+        if isinstance(value, Named):
+            return value
+        if not isinstance(value, Mapping):
+            raise InputError(f"{section} must be a table of settings, got {registry.short(value)}")
+        name = value.get("name", default)
+        if not isinstance(name, str):
+            raise InputError(f"{section}.name must be a string, got {registry.short(name)}")
+        registry.check(f"{section}s", name, f"{section}.name")
+        settings = registry.get(f"{section}s", name)
+        value = {**value, "name": name}
+        if settings.presets:
+            preset = value.setdefault("preset", next(iter(settings.presets)))
+            if not isinstance(preset, str) or preset not in settings.presets:
+                known = " or ".join(f"'{p}'" for p in settings.presets)
+                said = registry.short(preset)
+                raise InputError(f"{section}.preset = {said}: {name} has {known}")
+            value = {**settings.presets[preset], **value}
+        try:
+            return settings.model_validate(value)
+        except ValidationError as error:
+            raise InputError(_one_line(error, settings, section)) from None
+
+    return choose
+
+
+# sections that are chosen by name, and their default choice
+CHOSEN = {"method": "flame", "attack": "none", "aggregator": "mean"}
+_method, _attack, _aggregator = (_chosen(*item) for item in CHOSEN.items())
 
 
 class Config(Section):
@@ -141,9 +180,21 @@ class Config(Section):
     method: Annotated[SerializeAsAny[MethodSettings], BeforeValidator(_method)] = Field(
         default_factory=lambda: _method({})
     )
+    attack: Annotated[SerializeAsAny[AttackSettings], BeforeValidator(_attack)] = Field(
+        default_factory=lambda: _attack({})
+    )
+    aggregator: Annotated[SerializeAsAny[AggregatorSettings], BeforeValidator(_aggregator)] = Field(
+        default_factory=lambda: _aggregator({})
+    )
     participation: Participation = Participation()
     selection: Selection = Selection()
     engine: Engine = Engine()
+
+    @property
+    def malicious(self) -> int:
+        """How many clients attack."""
+        attacked = self.attack.name != "none"
+        return round(self.attack.fraction * self.partition.clients) if attacked else 0
 
     def to_toml(self) -> str:
         return tomli_w.dumps(self.model_dump())
@@ -166,6 +217,9 @@ def make(values: Mapping[str, Any]) -> Config:
         raise InputError(
             f"participation.clients_per_round = {selected} exceeds partition.clients = {clients}"
         )
+    if config.malicious >= clients:
+        fraction = config.attack.fraction
+        raise InputError(f"attack.fraction = {fraction} leaves no benign client of {clients}")
     return config
 
 
@@ -206,24 +260,32 @@ def lay_over(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
     """`changes` over `base`, table by table.
 
     Another method starts from its own defaults, and another preset brings its values, whatever
-    `base` said: a complete config would otherwise hide them.
+    `base` said: a complete config would otherwise hide them. So with attacks and aggregators.
     """
     base = dict(base)
-    old, new = base.get("method"), changes.get("method")
-    if isinstance(old, Mapping) and isinstance(new, Mapping):
-        name = old.get("name", "flame")
-        if new.get("name", name) != name:
-            base["method"] = {}
-        elif "preset" in new and _known(name):
-            presets = registry.get("methods", name).presets
-            if new["preset"] != old.get("preset", next(iter(presets))):
-                governed = {key for preset in presets.values() for key in preset}
-                base["method"] = {k: v for k, v in old.items() if k not in governed}
+    for section, default in CHOSEN.items():
+        old, new = base.get(section), changes.get(section)
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            base[section] = _outlive(section, default, old, new)
     return _merge(base, changes)
 
 
-def _known(method: Any) -> bool:
-    return isinstance(method, str) and method in registry.names("methods")
+def _outlive(
+    section: str, default: str, old: Mapping[str, Any], new: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """What of `old` still holds when `new` is laid over it."""
+    name = old.get("name", default)
+    if not isinstance(name, str) or name not in registry.names(f"{section}s"):
+        return old if new.get("name", name) == name else {}
+    settings = registry.get(f"{section}s", name)
+    preset = old.get("preset", next(iter(settings.presets), None))
+    if new.get("name", name) != name:
+        governed = settings.presets.get(preset, {}) if isinstance(preset, str) else {}
+        return {k: v for k, v in old.items() if k in settings.shared and k not in governed}
+    if new.get("preset", preset) != preset:
+        governed = {key for values in settings.presets.values() for key in values}
+        return {k: v for k, v in old.items() if k not in governed}
+    return old
 
 
 def _merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -115,8 +115,31 @@ def _statistics(accuracy: np.ndarray, loss: np.ndarray) -> dict[str, Any]:
         "loss_var": loss.var(),
         "worst10": ranked[:tail].mean(),
         "best10": ranked[-tail:].mean(),
+        **evenness(accuracy),
     }
     return {key: finite(value) for key, value in values.items()}
+
+
+def gap(figures: Figures) -> float | None:
+    """How much more accurate the personalized models are than the global one, on average."""
+    models = figures.accuracy
+    return finite((models["pm"] - models["gm"]).mean()) if "gm" in models else None
+
+
+def evenness(accuracy: np.ndarray) -> dict[str, float]:
+    """How evenly accuracies [C] are spread over clients.
+
+    jain: (sum a)^2 / (C sum a^2), from 1/C (one client has it all) to 1 (all the same).
+    entropy: of the shares a / sum a, from 0 to log C.
+    """
+    total = accuracy.sum()
+    if not total > 0:  # all wrong, or no accuracies: nothing to share
+        return {"jain": np.nan, "entropy": np.nan}
+    shares = accuracy[accuracy > 0] / total
+    return {
+        "jain": total**2 / (len(accuracy) * (accuracy**2).sum()),
+        "entropy": -(shares * np.log(shares)).sum(),
+    }
 
 
 def finite(value: Any) -> float | None:

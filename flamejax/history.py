@@ -8,10 +8,20 @@ import numpy as np
 
 from flamejax.config import Config
 from flamejax.engine import Engine, RoundInfo
-from flamejax.evaluate import Evaluation, finite, summarize
+from flamejax.evaluate import Evaluation, finite, gap, summarize
 from flamejax.federation import Federation
 
 MODELS = ("pm", "gm", "hm")
+STATISTICS = (
+    "accuracy",
+    "accuracy_var",
+    "loss",
+    "loss_var",
+    "worst10",
+    "best10",
+    "jain",
+    "entropy",
+)
 
 
 class History:
@@ -23,19 +33,23 @@ class History:
         self.best: tuple[int, Evaluation] | None = None  # its round, and its figures
         self.round_seconds: list[float] = []
         self.steps = self.executed = 0
+        self.nonfinite: list[int] = []  # clients left out in each round
 
     def trained(self, log: RoundInfo, rounds: int, seconds: float) -> None:
         self.rounds += rounds
         self.round_seconds.append(seconds / rounds)
         self.steps += int(np.sum(log.steps, dtype=np.int64))
         self.executed += int(np.sum(log.executed, dtype=np.int64))
+        self.nonfinite += log.nonfinite.tolist()
 
     def evaluated(self, train_loss: float, evaluation: Evaluation) -> dict[str, Any]:
         chosen = {k: finite(v.mean()) for k, v in evaluation.selection.accuracy.items()}
         row = {
             "round": self.rounds,
             "train_loss": finite(train_loss),
+            "nonfinite": self.nonfinite[self.rows[-1]["round"] if self.rows else 0 :],
             **summarize(evaluation.test),
+            "gap": gap(evaluation.test),
             "selection": {"on": self.selection, "accuracy": chosen},
         }
         self.rows.append(row)
@@ -49,31 +63,40 @@ class History:
         columns = {
             "round": np.array([row["round"] for row in self.rows], int),
             "train_loss": np.array([row["train_loss"] for row in self.rows], float),
+            "nonfinite": np.array([sum(row["nonfinite"]) for row in self.rows], int),
+            "gap": np.array([row["gap"] for row in self.rows], float),
         }
         for name in MODELS:
-            for key in ("accuracy", "accuracy_var", "loss", "loss_var", "worst10", "best10"):
+            for key in STATISTICS:
                 values = [(row[name] or {}).get(key) for row in self.rows]
                 columns[f"{name}_{key}"] = np.array(values, float)
         return columns
 
     def client_arrays(self, federation: Federation) -> dict[str, np.ndarray]:
-        """Per-client figures [C] of the last and the best round."""
+        """Per-client figures [C] of the last and the best round; malicious clients have none."""
+
+        def spread(values: np.ndarray) -> np.ndarray:
+            everyone = np.full(federation.clients, np.nan)
+            everyone[~federation.malicious] = values
+            return everyone
+
         names = ("train_samples", "validation_samples", "test_samples")
         arrays = dict(zip(names, federation.counts.T, strict=True))
+        arrays["malicious"] = federation.malicious
         found = {"last": self.last, "best": self.best and self.best[1]}
         for when, evaluation in found.items():
             if evaluation is None:
                 continue
             for model in evaluation.test.accuracy:
-                arrays[f"{when}_{model}_accuracy"] = evaluation.test.accuracy[model]
-                arrays[f"{when}_{model}_loss"] = evaluation.test.loss[model]
-            arrays[f"{when}_hm_is_global"] = evaluation.picks_global
+                arrays[f"{when}_{model}_accuracy"] = spread(evaluation.test.accuracy[model])
+                arrays[f"{when}_{model}_loss"] = spread(evaluation.test.loss[model])
+            arrays[f"{when}_hm_is_global"] = spread(evaluation.picks_global) == 1
         return arrays
 
     def summary(self, engine: Engine, federation: Federation, seconds: float) -> dict[str, Any]:
         """The content of summary.json."""
         by_round = {row["round"]: row for row in self.rows}
-        keys = ("round", *MODELS, "train_loss")
+        keys = ("round", *MODELS, "gap", "train_loss")
         last, best = None, None
         if self.rows and self.best:
             last = {key: self.rows[-1][key] for key in keys}
@@ -94,7 +117,8 @@ class History:
             "selection": self.selection,
             "last": last,
             "best": best,
-            "benign_clients": federation.clients,
+            "benign_clients": int((~federation.malicious).sum()),
+            "nonfinite": sum(self.nonfinite),
         }
 
 

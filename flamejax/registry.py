@@ -26,6 +26,31 @@ _ENTRIES: dict[str, dict[str, tuple[Any, str]]] = {
         "fedprox": ("flamejax.methods.fedavg:FedProx", "FedAvg with a proximal term"),
         "local": ("flamejax.methods.local_only:Local", "no communication"),
     },
+    "attacks": {
+        "none": ("flamejax.attacks.none:NoAttack", "everyone is honest"),
+        "label_poison": ("flamejax.attacks.label_poison:LabelPoison", "random training labels"),
+        "same_value": (
+            "flamejax.attacks.same_value:SameValue",
+            "p in every entry, p ~ N(0, gamma2)",
+        ),
+        "sign_flip": ("flamejax.attacks.sign_flip:SignFlip", "-|p| times the message"),
+        "gaussian": ("flamejax.attacks.gaussian:Gaussian", "noise of variance gamma2"),
+        "alie": ("flamejax.attacks.alie:Alie", "a little is enough: z deviations off the mean"),
+        "ipm": ("flamejax.attacks.ipm:Ipm", "inner-product manipulation: the mean step, reversed"),
+    },
+    "aggregators": {
+        "mean": ("flamejax.aggregators.mean:Mean", "every message counts the same"),
+        "weighted_mean": ("flamejax.aggregators.mean:WeightedMean", "weights: training samples"),
+        "multi_krum": ("flamejax.aggregators.multi_krum:MultiKrum", "mean of the most central"),
+        "median": ("flamejax.aggregators.ranked:Median", "median of each entry"),
+        "trimmed_mean": ("flamejax.aggregators.ranked:TrimmedMean", "extremes of each entry cut"),
+        "geometric_median": (
+            "flamejax.aggregators.geometric_median:GeometricMedian",
+            "least sum of distances, smoothed Weiszfeld",
+        ),
+        "norm_clip": ("flamejax.aggregators.clipping:NormClip", "mean of steps of bounded length"),
+        "centered_clip": ("flamejax.aggregators.clipping:CenteredClip", "norm_clip, repeated"),
+    },
     "partitions": {
         "iid": ("flamejax.partitions.iid:iid", "equal shares at random"),
         "qlabel": ("flamejax.partitions.qlabel:qlabel", "each client holds q classes"),

@@ -15,7 +15,7 @@ import numpy as np
 
 from flamejax import datasets, registry
 from flamejax.config import Config, lay_over, load, make
-from flamejax.engine import Engine, State, build
+from flamejax.engine import Engine, RoundInfo, State, build
 from flamejax.errors import InputError, RunError
 from flamejax.evaluate import figures
 from flamejax.federation import Federation, federate
@@ -188,7 +188,10 @@ def _loop(
         state, log = engine.run(state, rounds)
         seconds = time.perf_counter() - clock
         history.trained(log, rounds, seconds)
-        loss = log.loss / log.samples
+        if config.engine.on_nonfinite == "stop" and log.nonfinite.any():
+            raise _not_finite(log, history.rounds - rounds + 1, federation.clients)
+        with np.errstate(invalid="ignore"):
+            loss = log.loss / log.samples
         row, timing = None, {"round": history.rounds, "rounds": rounds, "seconds": seconds}
         if not np.isfinite(loss).all():
             bad = history.rounds - rounds + 1 + int(np.argmin(np.isfinite(loss)))
@@ -197,7 +200,9 @@ def _loop(
             clock = time.perf_counter()
             sums = engine.evaluate(state)
             timing["evaluate_seconds"] = time.perf_counter() - clock
-            found = figures(sums, federation.counts, config.selection.on)
+            benign = ~federation.malicious
+            sums = jax.tree.map(lambda x: x[benign], sums)  # noqa: B023
+            found = figures(sums, federation.counts[benign], config.selection.on)
             if not np.isfinite(found.test.loss["pm"]).all():
                 raise _diverged(config, f"test losses are not finite after round {history.rounds}")
             row = history.evaluated(float(loss[-1]), found)
@@ -207,6 +212,17 @@ def _loop(
             folder.append("timings.jsonl", timing)
         watch(history.rounds, row)
     return state
+
+
+def _not_finite(log: RoundInfo, first: int, clients: int) -> RunError:
+    """The first round with numbers that are not finite, and whose they are."""
+    row = int(np.argmax(log.nonfinite > 0))
+    who = ", ".join(str(client) for client in log.culprits[row] if client < clients)
+    more = ", ..." if log.nonfinite[row] > len(log.culprits[row]) else ""
+    return RunError(
+        f"round {first + row}: numbers that are not finite from client(s) {who}{more}; "
+        "engine.on_nonfinite = 'drop' would go on without them"
+    )
 
 
 def _diverged(config: Config, what: str) -> RunError:

@@ -30,6 +30,21 @@ def where(condition: Array, a: Tree, b: Tree) -> Tree:
     return jax.tree.map(lambda x, y: jnp.where(condition, x, y), a, b)
 
 
+def choose(flags: Array, one: Tree, rows: Tree) -> Tree:
+    """Rows [n, ...] of a stacked tree, `one` in the place of those with a flag [n]."""
+    return jax.tree.map(lambda x, y: jnp.where(along(flags, y), x[None], y), one, rows)
+
+
+def finite(tree: Tree) -> Array:
+    """Whether every number of the tree is one."""
+    return jnp.all(jnp.array([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(tree)]))
+
+
+def along(flags: Array, like: Array) -> Array:
+    """[n] in a shape that broadcasts against rows [n, ...]."""
+    return flags.reshape(flags.shape + (1,) * (like.ndim - flags.ndim))
+
+
 def squared_norm(tree: Tree) -> Array:
     return sum((jnp.sum(x * x) for x in jax.tree.leaves(tree)), start=jnp.zeros(()))
 

@@ -88,3 +88,39 @@ class Method(NamedTuple):
     broadcast: Callable[[Tree], Tree] = lambda server: server
     """server -> what it sends to the clients. A message of the same shape is a point near it, any
     other an update: that is where clipping aggregators and the `ipm` attack measure from."""
+
+
+class Overheard(NamedTuple):
+    """What colluding clients know of a round's messages before the server does."""
+
+    mean: Tree  # of the benign clients' messages
+    std: Tree  # their standard deviation, entry by entry
+    center: Tree  # the message of a client that did not move
+    senders: Array  # scalar: how many clients send
+    malicious: Array  # scalar: how many of them are malicious
+
+
+class Attack(NamedTuple):
+    """What malicious clients do. They train like all others; only what is named here differs."""
+
+    poisons_labels: bool = False
+    """Their training labels are uniformly random."""
+    craft: Callable[[Any, Array, Tree], Tree] | None = None
+    """hyper, key, honest message of one malicious client -> what it sends."""
+    collude: Callable[[Any, Overheard], Tree] | None = None
+    """hyper, overheard -> what all malicious clients send."""
+
+
+class Aggregator(NamedTuple):
+    """How the server makes one message of many.
+
+    Messages are rows [n, d]. The columns may be only some of the parameters, the rest being on
+    other devices: sums over parameters (norms, distances) go through `total`.
+    """
+
+    combine: Callable[[Any, Array, Array, Array, Callable[[Array], Array]], Array]
+    """hyper, messages [n, d], weights [n] (zero: not there), center [d], total -> [d]."""
+    weight: Callable[[np.ndarray], np.ndarray] = np.ones_like
+    """Training samples of the clients [C] -> their weights [C]."""
+    linear: bool = False
+    """`combine` is the weighted mean, so the messages need not be kept side by side."""

@@ -137,7 +137,7 @@ def test_the_tolerance_of_the_local_solver_is_met_and_shrinks():
                 first = fed.arrays.starts[i]
                 rows = fed.arrays.rows[first : first + fed.counts[i, TRAIN]]
                 x, y = data.images[rows], data.labels[rows]
-                theta, center = after.clients.theta[i], before.clients.w[i]
+                theta, center = after.clients.state.theta[i], before.clients.state.w[i]
                 grad = x.T @ (x @ theta - y) / len(y) + settings.method.lam * (theta - center)
                 assert np.sum((grad / 3) ** 2) <= 1e-4 * 0.5**done * (1 + 1e-9)
             before = after

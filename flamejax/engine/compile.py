@@ -15,11 +15,13 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from flamejax import tree
-from flamejax.config import Config
+from flamejax.config import Config, Named
 from flamejax.engine.devices import AXIS, Layout, lay_out, make_mesh
 from flamejax.engine.execution import Plan, choose
 from flamejax.engine.rounds import (
+    Client,
     RoundInfo,
+    Rules,
     Setting,
     State,
     make_evaluate,
@@ -29,10 +31,10 @@ from flamejax.engine.rounds import (
 )
 from flamejax.evaluate import Sums
 from flamejax.federation import TRAIN, Federation
-from flamejax.types import Method, Model, Shard, Tree
+from flamejax.types import Attack, Method, Model, Shard, Tree
 
 # what is split over the devices (by clients), and what each has whole
-SETTING = Setting(P(), P(), P(), P(), client=P(AXIS), slot=P())
+SETTING = Setting(*[P()] * len(Setting._fields))._replace(client=P(AXIS))
 STATE = State(round=P(), server=P(), clients=P(AXIS), mean=P())
 
 
@@ -41,7 +43,7 @@ class Engine(NamedTuple):
 
     state: State  # before the first round
     run: Callable[[State, int], tuple[State, RoundInfo]]  # some rounds; a row of info each
-    evaluate: Callable[[State], Sums]  # every client's sums [C, ...], on the host
+    evaluate: Callable[[State], Sums]  # every benign client's sums [C, ...], on the host
     models: Callable[[State, int], tuple[Tree | None, Tree]]  # global, one personalized; NumPy
     plan: Plan
     selected: int  # clients per round
@@ -56,21 +58,24 @@ def build(
 ) -> Engine:
     """Place data and state on the devices, choose a strategy, and compile."""
     mesh, layout, plan, selected = _arrange(config, federation)
+    rules = _rules(config, method, federation, selected)
     init_key, run_key = jax.random.split(jax.random.key(config.seed))
     setting = Setting(
-        hyper=jax.tree.map(lambda v: jnp.asarray(v, float), config.method.hyper()),
+        hyper=_traced(config.method),
+        attack=_traced(config.attack),
+        aggregator=_traced(config.aggregator),
         key=run_key,
         arrays=federation.arrays,
         counts=np.pad(federation.counts, ((0, 1), (0, 0))).astype(np.int32),
         client=layout.client,
         slot=layout.slot,
+        malicious=np.append(federation.malicious, False),
+        weight=_weights(rules, federation),
     )
     setting = _place(mesh, setting, SETTING)
-    state = _initial_state(method, model, federation, setting, init_key, mesh)
+    state = _initial_state(rules, model, federation, setting, init_key, mesh)
 
-    one_round = make_round(
-        method, federation, selected, plan.devices, plan.width, config.engine.resum_every
-    )
+    one_round = make_round(rules, federation, plan.devices, plan.width)
 
     def many(state: State, setting: Setting, rounds: Array) -> tuple[State, RoundInfo]:
         def body(i: Array, carry: tuple[State, RoundInfo]) -> tuple[State, RoundInfo]:
@@ -110,7 +115,7 @@ def build(
         return method.personalize(setting.hyper, server, client, shard)
 
     def models(state: State, client: int) -> tuple[Tree | None, Tree]:
-        one = jax.tree.map(lambda x: _row(x, layout.slot[client]), state.clients)
+        one = jax.tree.map(lambda x: _row(x, layout.slot[client]), state.clients.state)
         server = jax.tree.map(np.asarray, state.server)
         shared, personal = method.models(server, one)
         if method.personalize:
@@ -150,8 +155,33 @@ def _arrange(config: Config, federation: Federation) -> tuple[Mesh, Layout, Plan
     return mesh, layout, plan, selected
 
 
+def _rules(config: Config, method: Method, federation: Federation, selected: int) -> Rules:
+    meeting = federation.clients if method.last_message else selected
+    malicious = int(federation.malicious.sum())
+    return Rules(
+        method=method,
+        attack=config.attack.build() if malicious else Attack(),
+        aggregator=config.aggregator.build(
+            messages=meeting, malicious=-(-malicious * meeting // federation.clients)
+        ),
+        selected=selected,
+        on_nonfinite=config.engine.on_nonfinite,
+        resum_every=config.engine.resum_every,
+    )
+
+
+def _weights(rules: Rules, federation: Federation) -> np.ndarray:
+    """[C + 1] weights of the clients, summing to 1."""
+    weights = rules.aggregator.weight(federation.counts[:, TRAIN].astype(float))
+    return np.append(weights / weights.sum(), 0.0).astype(jnp.zeros(()).dtype)
+
+
+def _traced(settings: Named) -> Any:
+    return jax.tree.map(lambda v: jnp.asarray(v, float), settings.hyper())
+
+
 def _initial_state(
-    method: Method,
+    rules: Rules,
     model: Model,
     federation: Federation,
     setting: Setting,
@@ -163,9 +193,13 @@ def _initial_state(
     def initial(setting: Setting, key: Array) -> State:
         first = jnp.zeros((), jnp.int32)
         x, _ = federation.read(setting.arrays, first, first[None])
-        server, client = method.init(setting.hyper, model.init(key, x), jax.random.fold_in(key, 1))
-        mean = _first_mean(method, setting, server, client, make_shard(federation, setting, first))
-        return State(first, server, tree.stack(client, len(setting.client)), mean)
+        server, client = rules.method.init(
+            setting.hyper, model.init(key, x), jax.random.fold_in(key, 1)
+        )
+        shard = make_shard(federation, setting, first)
+        mean = _first_mean(rules.method, setting, server, client, shard)
+        stored = Client(client, mean if rules.keeps_messages else None)
+        return State(first, server, tree.stack(stored, len(setting.client)), mean)
 
     shardings = State(*(NamedSharding(mesh, spec) for spec in STATE))
     # it runs once, so the time is in compiling it

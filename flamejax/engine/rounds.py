@@ -15,10 +15,20 @@ from jax import Array, lax
 
 from flamejax import tree
 from flamejax.engine.devices import AXIS, turns
+from flamejax.engine.messages import center_of, combine, conspire
 from flamejax.evaluate import Sums, score
 from flamejax.federation import TRAIN, Federation
 from flamejax.shuffle import permute
-from flamejax.types import Method, Model, Shard, Tree
+from flamejax.types import Aggregator, Attack, Method, Model, Shard, Tree
+
+CULPRITS = 8  # clients with numbers that are not finite, named per round
+
+
+class Client(NamedTuple):
+    """What is stored of a client; stacked [slots, ...]."""
+
+    state: Tree  # the method's
+    sent: Tree | None  # its last message, where the method cannot tell it from the state
 
 
 class State(NamedTuple):
@@ -26,28 +36,34 @@ class State(NamedTuple):
 
     round: Any  # scalar: rounds done
     server: Tree
-    clients: Tree  # stacked [slots, ...]
-    mean: Tree  # mean of all clients' last messages; None for methods that forget them
+    clients: Any  # a Client, stacked [slots, ...]
+    mean: Tree  # what the server heard last
 
 
 class RoundInfo(NamedTuple):
     """Sums over the selected clients of one round."""
 
-    loss: Array
+    loss: Array  # of benign clients
     samples: Array
     steps: Array  # optimiser steps the clients needed
     executed: Array  # steps computed for them, padding included
+    nonfinite: Array  # clients left out because some number was not finite
+    culprits: Array  # [CULPRITS] the first of them, and then C
 
 
 class Setting(NamedTuple):
     """Traced inputs that stay the same from round to round."""
 
-    hyper: Any
+    hyper: Any  # traced settings of the method,
+    attack: Any  # the attack,
+    aggregator: Any  # and the aggregator
     key: Any
     arrays: Tree  # the federation's
     counts: Any  # [C + 1, 3], the last row is zero
     client: Any  # [slots] the client in each slot, C where it is empty
     slot: Any  # [C + 1] the slot of each client
+    malicious: Any  # [C + 1] bool
+    weight: Any  # [C + 1] weights in the mean; those of all clients sum to 1
 
 
 class Cohort(NamedTuple):
@@ -85,7 +101,7 @@ def visit(
     """Go through a cohort, `width` clients at a time, updating the store in place.
 
     f: (state, number) of one client -> (new state, or None to leave it; what to sum over clients;
-    what to keep of each). Returns the store, the sums, and what was kept as [groups, width, ...].
+    what to keep of each). Returns the store, the sums, and what was kept, [len(cohort), ...].
     """
     pad = -len(cohort.ids) % width
     beyond = jnp.iinfo(jnp.int32).max  # a row that is never written
@@ -121,68 +137,170 @@ def visit(
     sums = jax.tree.map(lambda x: jnp.zeros(x.shape[1:], x.dtype), shapes[1])
     pending = (rows[0], None if shapes[0] is None else first)
     (store, pending, sums), kept = lax.scan(group, (store, pending, sums), Cohort(rows, ids))
+    kept = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[: len(cohort.ids)], kept)
     return write(store, pending), sums, kept
 
 
 def make_evaluate(
     method: Method, model: Model, federation: Federation, width: int
 ) -> Callable[[State, Setting], Sums]:
-    """Figures of every client of this device, [slots, ...]."""
+    """Figures of every benign client of this device, [slots, ...]; others' are zero."""
     scores = score(model, federation)
 
     def evaluate(state: State, setting: Setting) -> Sums:
-        def one(client: Tree, number: Array) -> tuple[None, None, Sums]:
-            shared, personal = method.models(state.server, client)
+        def one(client: Client, number: Array) -> tuple[None, None, Sums]:
+            shared, personal = method.models(state.server, client.state)
             if method.personalize:
                 shard = make_shard(federation, setting, number)
-                personal = method.personalize(setting.hyper, state.server, client, shard)
+                personal = method.personalize(setting.hyper, state.server, client.state, shard)
             models = (personal,) if shared is None else (personal, shared)
-            return None, None, scores(setting.arrays, setting.counts[number], number, models)
+            counts = jnp.where(setting.malicious[number], 0, setting.counts[number])
+            return None, None, scores(setting.arrays, counts, number, models)
 
-        _, _, sums = visit(one, state.clients, everyone(setting), width, federation.clients)
-        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[: len(setting.client)], sums)
+        return visit(one, state.clients, everyone(setting), width, federation.clients)[2]
 
     return evaluate
 
 
+class Rules(NamedTuple):
+    """How a round goes, fixed when it is compiled."""
+
+    method: Method
+    attack: Attack
+    aggregator: Aggregator
+    selected: int  # clients per round
+    on_nonfinite: str
+    resum_every: int
+
+    @property
+    def stacked(self) -> bool:
+        """Messages are kept side by side, not summed on the way."""
+        return bool(self.attack.collude) or not self.aggregator.linear
+
+    @property
+    def keeps_messages(self) -> bool:
+        """The server's memory of a client is not a function of the client's state."""
+        return bool(self.method.last_message) and (self.stacked or bool(self.attack.craft))
+
+
+class Heard(NamedTuple):
+    """What reaches the server from the clients of one device."""
+
+    total: Tree  # weighted sum of messages (or of their changes); None when stacked
+    weight: Array  # its weight
+    messages: Tree  # [k, ...] when stacked, or None
+    weights: Array  # [k]
+
+
 def make_round(
-    method: Method,
-    federation: Federation,
-    selected: int,
-    devices: int,
-    width: int,
-    resum_every: int,
+    rules: Rules, federation: Federation, devices: int, width: int
 ) -> Callable[[Setting, State], tuple[State, RoundInfo]]:
-    clients = federation.clients
+    method, attack, aggregator = rules.method, rules.attack, rules.aggregator
+    clients, selected, recall = federation.clients, rules.selected, method.last_message
+
+    def remembered(setting: Setting, client: Client, shard: Shard) -> Tree:
+        assert recall
+        if client.sent is not None:
+            return client.sent
+        return recall(setting.hyper, client.state, shard)
 
     def train(
-        setting: Setting, state: State, store: Tree, cohort: Cohort
-    ) -> tuple[Tree, Tree, RoundInfo]:
+        setting: Setting, state: State, store: Client, cohort: Cohort
+    ) -> tuple[Client, Heard, RoundInfo]:
         """Local training of a cohort: the updated store, and this device's sums."""
         key = jax.random.fold_in(setting.key, state.round)
 
-        def one(client: Tree, number: Array) -> tuple[Tree, Tree, Array]:
+        def one(client: Client, number: Array) -> tuple[Client, Tree, Tree]:
             shard = make_shard(federation, setting, number)
             new, message, info = method.client(
-                setting.hyper, state.server, client, shard, jax.random.fold_in(key, number)
+                setting.hyper, state.server, client.state, shard, jax.random.fold_in(key, number)
             )
-            if method.last_message:  # only the change of a message moves the mean over all
-                message = tree.subtract(message, method.last_message(setting.hyper, client, shard))
-            return new, (message, info), info.steps
+            malicious = setting.malicious[number]
+            if attack.craft:
+                lie = attack.craft(
+                    setting.attack, jax.random.fold_in(key, clients + 1 + number), message
+                )
+                message = tree.where(malicious, lie, message)
+            ok = jnp.array(True)
+            if rules.on_nonfinite != "keep":
+                ok = tree.finite((new, message, info.loss))
+            weight = jnp.where(ok, setting.weight[number], 0)
+            told = message
+            if recall:  # only the change of a message moves the mean over all
+                told = tree.subtract(message, remembered(setting, client, shard))
+            told = tree.where(ok, tree.scale(weight, told), tree.zeros_like(told))
+            counts = (ok & ~malicious).astype(info.loss.dtype)
+            summed = (
+                None if rules.stacked else told,
+                weight,
+                jnp.where(ok, counts * info.loss, 0),
+                counts * info.samples,
+                info.steps,
+            )
+            kept = (info.steps, ok, message if rules.stacked else None)
+            after = Client(new, message if rules.keeps_messages else None)
+            return tree.where(ok, after, client), summed, kept
 
-        store, (total, info), steps = visit(one, store, cohort, width, clients)
-        executed = width * jnp.sum(jnp.max(steps, axis=1), dtype=jnp.int32)
-        return store, total, RoundInfo(info.loss, info.samples, info.steps, executed)
+        store, summed, (steps, ok, messages) = visit(one, store, cohort, width, clients)
+        total, weight, loss, samples, needed = summed
+        here = cohort.ids < clients
+        if attack.collude:
+            center = center_of(method, state.server, state.mean)
+            malicious = setting.malicious[cohort.ids]
+            lie = conspire(attack, setting.attack, messages, here & ok, malicious, center)
+            liars = here & ok & malicious
+            messages = tree.choose(liars, lie, messages)
+            if rules.keeps_messages:
+                store = store._replace(sent=tree.put(store.sent, cohort.rows, messages))
+            if rules.on_nonfinite != "keep":
+                ok = ok & (~malicious | tree.finite(lie))
+        bad = here & ~ok
+        worst = jnp.sort(jnp.where(bad, cohort.ids, clients))[:CULPRITS]
+        log = RoundInfo(
+            loss=loss,
+            samples=samples,
+            steps=needed,
+            executed=executed(steps),
+            nonfinite=jnp.sum(bad, dtype=jnp.int32),
+            culprits=jnp.pad(worst, (0, CULPRITS - len(worst)), constant_values=clients),
+        )
+        weights = jnp.where(here & ok, setting.weight[cohort.ids], 0)
+        return store, Heard(total, weight, messages, weights), log
 
-    def exact_mean(setting: Setting, store: Tree, recall: Callable[..., Tree]) -> Tree:
+    def executed(steps: Array) -> Array:
+        """Steps computed for clients that needed steps [k], `width` of them side by side."""
+        groups = jnp.pad(steps, (0, -len(steps) % width)).reshape(-1, width)
+        return width * jnp.sum(jnp.max(groups, axis=1), dtype=jnp.int32)
+
+    def exact_mean(setting: Setting, store: Client) -> Tree:
         """The mean of all last messages, summed afresh."""
 
-        def one(client: Tree, number: Array) -> tuple[None, Tree, None]:
-            shard = make_shard(federation, setting, number)
-            return None, recall(setting.hyper, client, shard), None
+        def one(client: Client, number: Array) -> tuple[None, Tree, None]:
+            message = remembered(setting, client, make_shard(federation, setting, number))
+            return None, tree.scale(setting.weight[number], message), None
 
-        _, total, _ = visit(one, store, everyone(setting), width, clients)
-        return tree.scale(1 / clients, lax.psum(total, AXIS))
+        return lax.psum(visit(one, store, everyone(setting), width, clients)[1], AXIS)
+
+    def hear(setting: Setting, state: State, store: Client, heard: Heard) -> tuple[Tree, Array]:
+        """What the server makes of the messages, and whether there was anything to hear."""
+        if rules.stacked:
+            messages, weights = heard.messages, heard.weights
+            if recall:  # absent clients' last messages count too
+                messages, weights = store.sent, setting.weight[setting.client]
+            center = center_of(method, state.server, state.mean)
+            mean = combine(aggregator, setting.aggregator, messages, weights, center)
+            return mean, lax.psum(jnp.sum(weights), AXIS) > 0
+        total, weight = lax.psum((heard.total, heard.weight), AXIS)
+        if not recall:
+            return tree.scale(
+                1 / jnp.maximum(weight, jnp.finfo(weight.dtype).tiny), total
+            ), weight > 0
+        mean = lax.cond(
+            (state.round + 1) % rules.resum_every == 0,
+            lambda: exact_mean(setting, store),
+            lambda: tree.add(state.mean, total),
+        )
+        return mean, jnp.array(True)
 
     def select(setting: Setting, round: Array) -> Array:
         """[devices, k] the clients of this round, large ones first, shared out evenly."""
@@ -193,7 +311,7 @@ def make_round(
         ids = jnp.pad(ids, (0, each * devices - selected), constant_values=clients)
         return ids[turns(devices, each)]
 
-    def train_selected(setting: Setting, state: State) -> tuple[Tree, Tree, RoundInfo]:
+    def train_selected(setting: Setting, state: State) -> tuple[Client, Heard, RoundInfo]:
         store, ids = state.clients, select(setting, state.round)
         slots = len(setting.client)
         if devices == 1:
@@ -202,43 +320,40 @@ def make_round(
         me = lax.axis_index(AXIS)
         rows = setting.slot[ids] - me * slots
         mine = (ids < clients) & (rows >= 0) & (rows < slots)
-        sent = jax.tree.map(
-            lambda x: jnp.where(
-                mine.reshape(mine.shape + (1,) * (x.ndim - 1)), x.at[rows].get(mode="clip"), 0
-            ),
-            store,
-        )
-        cohort = jax.tree.map(lambda x: lax.psum_scatter(x, AXIS), sent)
+
+        def send(x: Array) -> Array:
+            leaving = x.at[rows].get(mode="clip")
+            return lax.psum_scatter(jnp.where(tree.along(mine, leaving), leaving, 0), AXIS)
+
+        cohort = jax.tree.map(send, store)
         numbers = ids[me]
-        cohort, total, log = train(
+        cohort, heard, log = train(
             setting, state, cohort, Cohort(jnp.arange(len(numbers), dtype=jnp.int32), numbers)
         )
         back = jax.tree.map(lambda x: lax.all_gather(x, AXIS), cohort)
         home = jnp.where(mine, rows, slots)  # rows of other devices fall off the end
         store = jax.tree.map(lambda x, new: x.at[home].set(new, mode="drop"), store, back)
-        return store, total, log
+        return store, heard, log
 
     def round(setting: Setting, state: State) -> tuple[State, RoundInfo]:
         if selected < clients:
-            store, total, log = train_selected(setting, state)
+            store, heard, log = train_selected(setting, state)
         else:
-            store, total, log = train(setting, state, state.clients, everyone(setting))
-        total, log = lax.psum((total, log), AXIS)
-        if recall := method.last_message:
-            mean = tree.add(state.mean, tree.scale(1 / clients, total))
-            mean = lax.cond(
-                (state.round + 1) % resum_every == 0,
-                lambda: exact_mean(setting, store, recall),
-                lambda: mean,
-            )
-        else:
-            mean = tree.scale(1 / selected, total)
+            store, heard, log = train(setting, state, state.clients, everyone(setting))
+        mean, anything = hear(setting, state, store, heard)
         server = method.server(setting.hyper, state.server, mean)
-        return State(state.round + 1, server, store, mean), log
+        server, mean = tree.where(anything, (server, mean), (state.server, state.mean))
+        return State(state.round + 1, server, store, mean), gather(log)
+
+    def gather(log: RoundInfo) -> RoundInfo:
+        """The sums of all devices."""
+        named = jnp.sort(lax.all_gather(log.culprits, AXIS).reshape(-1))[:CULPRITS]
+        sums = lax.psum(log._replace(culprits=jnp.zeros((), jnp.int32)), AXIS)
+        return sums._replace(culprits=named)
 
     return round
 
 
 def no_round() -> RoundInfo:
     zero, none = jnp.zeros(()), jnp.zeros((), jnp.int32)
-    return RoundInfo(loss=zero, samples=zero, steps=none, executed=none)
+    return RoundInfo(zero, zero, none, none, none, jnp.zeros(CULPRITS, jnp.int32))

@@ -1,0 +1,1 @@
+"""How the server makes one message of many: one family a file."""

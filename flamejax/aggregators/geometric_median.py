@@ -1,0 +1,38 @@
+"""Geometric median by the smoothed Weiszfeld iteration (Pillutla et al. 2022, RFA).
+
+v = sum_i b_i u_i / sum_i b_i  with  b_i = 1 / max(smoothing, |u_i - v|), started at the mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array, lax
+
+from flamejax.aggregators import common
+from flamejax.config import AggregatorSettings, Count, Positive
+from flamejax.types import Aggregator
+
+
+class GeometricMedian(AggregatorSettings):
+    name: str = "geometric_median"
+    iterations: Count = 8
+    smoothing: Positive = 1e-6
+
+    def build(self, messages: int, malicious: int) -> Aggregator:
+        def combine(
+            hyper: Any,
+            messages: Array,
+            weights: Array,
+            center: Array,
+            total: Callable[[Array], Array],
+        ) -> Array:
+            def step(_: Array, v: Array) -> Array:
+                away = jnp.sqrt(total(jnp.sum((messages - v) ** 2, axis=1)))
+                return common.mean(messages, weights / jnp.maximum(hyper.smoothing, away))
+
+            return lax.fori_loop(0, self.iterations, step, common.mean(messages, weights))
+
+        return Aggregator(combine)

@@ -1,0 +1,1 @@
+"""What malicious clients do: one file each."""
