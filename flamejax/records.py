@@ -21,11 +21,14 @@ import sys
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from flamejax.errors import InputError
+
+FILES = ["config.toml", "metrics.jsonl", "timings.jsonl", "clients.npz", "environment.json"]
+FILES += ["curves.png", "summary.json"]
 
 
 class Folder:
@@ -53,13 +56,7 @@ class Folder:
             raise _failed(self.path / name, error) from None
 
     def write(self, name: str, content: bytes) -> None:
-        part = self.path / f".{name}.part"
-        try:
-            part.write_bytes(content)
-            os.replace(part, self.path / name)
-        except OSError as error:
-            part.unlink(missing_ok=True)
-            raise _failed(self.path / name, error) from None
+        write(self.path / name, content)
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
         self.write(name, (json.dumps(content, indent=2, allow_nan=False) + "\n").encode())
@@ -68,6 +65,44 @@ class Folder:
         buffer = io.BytesIO()
         np.savez_compressed(buffer, allow_pickle=False, **arrays)
         self.write(name, buffer.getvalue())
+
+
+def write(path: Path, content: bytes) -> None:
+    """A file that appears whole or not at all."""
+    half = path.with_name(part(path.name))
+    try:
+        half.write_bytes(content)
+        os.replace(half, path)
+    except OSError as error:
+        half.unlink(missing_ok=True)
+        raise _failed(path, error) from None
+
+
+def part(name: str) -> str:
+    """What a file is called while it is being written."""
+    return f".{name}.part"
+
+
+class Record(NamedTuple):
+    """A results folder, read back."""
+
+    config: str  # config.toml as it stands
+    summary: dict[str, Any]
+    rows: list[dict[str, Any]]  # the lines of metrics.jsonl; none if nothing was measured
+
+
+def read(path: Path) -> Record | None:
+    """What a run left behind; None without a summary.json, the mark of a run that ended."""
+    try:
+        if not (path / "summary.json").exists():
+            return None
+        config, summary = ((path / n).read_text("utf-8") for n in ("config.toml", "summary.json"))
+        metrics = path / "metrics.jsonl"
+        lines = metrics.read_text("utf-8").splitlines() if metrics.exists() else []
+        return Record(config, json.loads(summary), [json.loads(line) for line in lines])
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{path}: cannot read these results: {reason}") from None
 
 
 def check_free(path: Path) -> None:
