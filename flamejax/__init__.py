@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from flamejax.errors import InputError, RunError
 
 if TYPE_CHECKING:
+    from flamejax.comparer import compare
+    from flamejax.comparison import Comparison
     from flamejax.config import Config
     from flamejax.models import from_flax
     from flamejax.registry import register
@@ -22,6 +24,8 @@ __version__ = "0.1.0"
 _HOMES = {
     "run": "runner",
     "Result": "runner",
+    "compare": "comparer",
+    "Comparison": "comparison",
     "Config": "config",
     "Dataset": "types",
     "Method": "types",
@@ -31,6 +35,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Comparison",
     "Config",
     "Dataset",
     "InputError",
@@ -38,6 +43,7 @@ __all__ = [
     "Model",
     "Result",
     "RunError",
+    "compare",
     "from_flax",
     "register",
     "run",

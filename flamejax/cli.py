@@ -33,23 +33,57 @@ def parser() -> Parser:
         description="Train one method and write a results folder. With no arguments: FLAME on "
         "the bundled digits, hybrid skew, 10 clients.",
     )
-    run.add_argument("config", nargs="?", metavar="CONFIG.toml", help="settings; default: built in")
-    run.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        dest="assignments",
-        help="change one setting, e.g. --set method.lam=3 (repeatable)",
-    )
-    run.add_argument("--out", type=Path, metavar="DIR", help="results folder; default: runs/...")
-    run.add_argument("--quiet", action="store_true", help="no progress bar and no table")
+    _add_settings(run, "change one setting, e.g. --set method.lam=3 (repeatable)")
     run.set_defaults(action=run_command)
+
+    compare = commands.add_parser(
+        "compare",
+        help="several methods on the same clients, one table",
+        description="Run several methods on the same clients and seeds, and write a table, a "
+        "picture of all curves, and accuracy against fairness. Every run is an ordinary results "
+        "folder below DIR/runs; with the DIR of an earlier comparison, its finished runs are not "
+        "repeated.",
+    )
+    _add_settings(
+        compare,
+        "change one setting of all runs (repeatable); a method.KEY reaches the methods that have "
+        "it, e.g. --set method.lr=0.05, while the [method] of CONFIG.toml is for the one it names",
+    )
+    compare.add_argument(
+        "--methods",
+        metavar="LIST",
+        help="each NAME[:PRESET][+AGGREGATOR], e.g. flame:published,fedavg+median; default: "
+        "flame,pfedme,ditto,fedavg,local",
+    )
+    compare.add_argument("--seeds", metavar="LIST", help="e.g. 0,1,2; default: the config's seed")
+    compare.add_argument(
+        "--rates",
+        metavar="LIST",
+        help="values of method.global_lr to try for the methods that have it, e.g. "
+        "0.01,0.05,0.1,0.2,0.5; the best by hybrid accuracy on the selection split is shown",
+    )
+    compare.set_defaults(action=compare_command)
 
     show = commands.add_parser("list", help="what can be named in a config")
     show.add_argument("kind", nargs="?", choices=registry.KINDS, metavar="|".join(registry.KINDS))
     show.set_defaults(action=list_command)
     return top
+
+
+def _add_settings(command: argparse.ArgumentParser, help_on_set: str) -> None:
+    command.add_argument(
+        "config", nargs="?", metavar="CONFIG.toml", help="settings; default: built in"
+    )
+    command.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="assignments",
+        help=help_on_set,
+    )
+    command.add_argument("--out", type=Path, metavar="DIR", help="results; default: runs/...")
+    command.add_argument("--quiet", action="store_true", help="no progress bar and no table")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -80,15 +114,10 @@ def list_command(options: argparse.Namespace) -> int:
 
 
 def run_command(options: argparse.Namespace) -> int:
-    # a termination request ends a run like Ctrl-C does: with its folder in order
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     from flamejax import config as configs
     from flamejax import records
 
-    values: dict[str, Any] = {} if options.config is None else configs.load(options.config)
-    changes: dict[str, Any] = {}
-    for assignment in options.assignments:
-        configs.override(changes, assignment)
+    values, changes = _settings(options)
     config = configs.make(configs.lay_over(values, changes))
     stem = f"{config.method.name}-{config.data.name}-{config.partition.name}-seed{config.seed}"
     out = options.out or records.default_path(stem)
@@ -105,6 +134,40 @@ def run_command(options: argparse.Namespace) -> int:
     if not options.quiet:
         show(result.summary, out)
     return DONE
+
+
+def compare_command(options: argparse.Namespace) -> int:
+    values, changes = _settings(options)
+
+    from flamejax import records
+    from flamejax.comparer import METHODS, compare_all
+    from flamejax.report.comparison import show
+
+    lists = METHODS if options.methods is None else options.methods, options.seeds, options.rates
+    out = options.out or records.default_path("compare")
+    try:
+        comparison = compare_all(values, changes, {}, *lists, out, options.quiet)
+    except KeyboardInterrupt as stopped:
+        same = "the same command" if options.out else f"the same command with --out {out}"
+        done = f"; {stopped}, and {same} continues" if stopped.args else " before the first run"
+        return _say(f"interrupted{done}", FAILED)
+    if not options.quiet:
+        show(comparison, out)
+    diverged = [run["name"] for run in comparison.runs if run["status"] != "finished"]
+    return _say(f"diverged: {'; '.join(diverged)}", FAILED) if diverged else DONE
+
+
+def _settings(options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The values of the config file, and those of --set."""
+    from flamejax import config as configs
+
+    # a termination request ends a run like Ctrl-C does: with its folder in order
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    values: dict[str, Any] = {} if options.config is None else configs.load(options.config)
+    changes: dict[str, Any] = {}
+    for assignment in options.assignments:
+        configs.override(changes, assignment)
+    return values, changes
 
 
 def entry() -> NoReturn:

@@ -1,0 +1,234 @@
+"""The pictures of a comparison: curves of all methods, and accuracy against fairness."""
+
+from __future__ import annotations
+
+import colorsys
+import io
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
+
+from flamejax.comparison import Comparison
+from flamejax.report.comparison import method_name, title
+
+GREY = "#555555"
+# a method looks the same in every picture
+COLORS = {
+    "flame": "#c1440e",
+    "pfedme": "#1f6fb4",
+    "ditto": "#2b8f57",
+    "fedadmm": "#7a4fa0",
+    "fedavg": "#222222",
+    "fedprox": "#7d8b00",
+    "per_fedavg": "#e0a100",
+    "lp_proj": "#0fa3b1",
+    "flame_lp_proj": "#d6589f",
+    "local": "#8c5a3c",
+}
+OTHERS = ("#3f51b5", "#b0006d", "#00796b", "#ef8a17", "#9575cd", "#6d4c41")
+MARKERS = "osD^vP*X"
+
+
+class Style(NamedTuple):
+    color: Any
+    marker: str
+
+
+def styles(rows: Sequence[Mapping[str, Any]]) -> list[Style]:
+    """A hue per method; its presets and aggregators differ in shade and marker."""
+    unknown = list(dict.fromkeys(row["method"] for row in rows if row["method"] not in COLORS))
+    met: Counter[str] = Counter()
+    found = []
+    for row in rows:
+        name = row["method"]
+        color = COLORS.get(name) or OTHERS[unknown.index(name) % len(OTHERS)]
+        found.append(Style(_shade(color, met[name]), MARKERS[met[name] % len(MARKERS)]))
+        met[name] += 1
+    return found
+
+
+def _shade(color: str, number: int) -> tuple[float, float, float]:
+    """The colour itself, then in turn lighter and darker ones; only lighter ones of black."""
+    hue, light, saturation = colorsys.rgb_to_hls(*to_rgb(color))
+    step = (number + 1) // 2
+    if light < 0.2:
+        light += 0.18 * number
+    else:
+        light = light + step * 0.2 if number % 2 else light * 0.62**step
+    return colorsys.hls_to_rgb(hue, min(light, 0.82), saturation)
+
+
+def draw_curves(figure: Figure, comparison: Comparison) -> Figure:
+    """Test accuracy on the left, test loss on the right; PM solid, GM dashed."""
+    figure.set_size_inches(10.5, 3.9)
+    panels = dict(zip(("accuracy", "loss"), figure.subplots(1, 2), strict=True))
+    handles: list[Any] = []
+    seen = styles(comparison.rows)
+    several = Counter(row["method"] for row in comparison.rows)
+    for row, curves, style in zip(comparison.rows, comparison.curves, seen, strict=True):
+        label, models = method_name(row), ["pm", "gm"]
+        if not curves:
+            label, models = f"{label}: diverged", []
+        elif np.array_equal(curves["pm_loss"], curves["gm_loss"]):
+            label, models = f"{label}: PM = GM", ["pm"]
+        if several[row["method"]] == 1:
+            style = style._replace(marker="")
+        look: dict[str, Any] = {"color": style.color, "marker": style.marker, "ms": 4}
+        handles.append(Line2D([], [], lw=2, label=label, **look))
+        for model in models:
+            for name, axes in panels.items():
+                values = curves[f"{model}_{name}"]
+                if np.isfinite(values).any():
+                    _line(axes, curves["round"], values, model, style)
+    handles.append(Line2D([], [], color="none", label=" "))
+    handles.append(Line2D([], [], color=GREY, ls="-", label="PM, personalized"))
+    handles.append(Line2D([], [], color=GREY, ls="--", label="GM, global"))
+    if len(comparison.about["seeds"]) > 1:
+        handles.append(Patch(color=GREY, alpha=0.2, lw=0, label="range over seeds"))
+    panels["accuracy"].set(ylabel="test accuracy, mean over clients")
+    panels["loss"].set(ylabel="test loss, mean over clients", yscale="log")
+    panels["loss"].yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    panels["loss"].yaxis.set_major_formatter("{x:g}")
+    panels["loss"].yaxis.set_minor_formatter(NullFormatter())
+    for axes in panels.values():
+        axes.set(xlabel="communication round")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+    _finish(figure, comparison, list(panels.values()))
+    figure.legend(handles=handles, loc="outside right center", frameon=False, fontsize=9)
+    return figure
+
+
+def _line(axes: Axes, rounds: np.ndarray, values: np.ndarray, model: str, style: Style) -> None:
+    """The mean over seeds of values [seeds, R], in the band between the least and the most."""
+    # dashes lie on top: another method's solid line may run where they do
+    look: dict[str, Any] = {"linestyle": "-" if model == "pm" else "--"}
+    look |= {"zorder": 2.2 if model == "pm" else 2.4, "lw": 1.5}
+    marker = style.marker or ("o" if len(rounds) < 3 else "")
+    look |= {"marker": marker, "markersize": 4, "markevery": max(1, len(rounds) // 8)}
+    axes.plot(rounds, values.mean(0), color=style.color, **look)
+    if len(values) > 1:
+        band: dict[str, Any] = {"alpha": 0.14, "lw": 0, "zorder": 1}
+        axes.fill_between(rounds, values.min(0), values.max(0), color=style.color, **band)
+
+
+class Point(NamedTuple):
+    x: float  # variance of the loss over clients
+    y: float  # accuracy
+    size: float  # of the marker, in points
+
+
+def draw_fairness(figure: Figure, comparison: Comparison) -> Figure:
+    """A point per method and model: the fairest are on the left, the most accurate on top."""
+    figure.set_size_inches(6.6, 4.8)
+    axes = figure.subplots()
+    points: list[Point] = []
+    names: list[tuple[Point, str, Style]] = []
+    for row, style in zip(comparison.rows, styles(comparison.rows), strict=True):
+        pair = [_mark(axes, row, model, style, points) for model in ("pm", "gm")]
+        there = [point for point in pair if point is not None]
+        if there:  # a method's models hang together
+            x, y, _ = zip(*there, strict=True)
+            axes.plot(x, y, ":", color=style.color, lw=1, zorder=1)
+            names.append((there[0], row["label"], style))
+    axes.set(xlabel="variance of test loss over clients", ylabel="test accuracy, mean over clients")
+    spread = [point.x for point in points if point.x > 0]
+    if spread and max(spread) > 20 * min(spread):
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter("{x:g}")
+    axes.margins(0.14, 0.16)
+    arrow = {"arrowstyle": "-|>", "color": GREY, "shrinkA": 0, "shrinkB": 0}
+    place: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "axes fraction"}
+    place |= {"xy": (0.01, 0.99), "xytext": (0.07, 0.92)}
+    axes.annotate("better", color=GREY, fontsize=9, arrowprops=arrow, **place)
+    dot: dict[str, Any] = {"color": GREY, "ls": "", "marker": "o"}
+    handles = [
+        Line2D([], [], ms=6, label="PM, personalized", **dot),
+        Line2D([], [], ms=10, mfc="none", mew=1.4, label="GM, global", **dot),
+    ]
+    if len(comparison.about["seeds"]) > 1:
+        handles.append(Line2D([], [], color=GREY, lw=0.8, label="± std over seeds"))
+    _finish(figure, comparison, [axes])
+    figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    _name(figure, axes, names, points)
+    return figure
+
+
+def _mark(
+    axes: Axes, row: Mapping[str, Any], model: str, style: Style, points: list[Point]
+) -> Point | None:
+    """Draw a method's PM or GM, and add it to the points; rings in one place grow outwards."""
+    x, y = row[f"{model}_loss_var_mean"], row[f"{model}_accuracy_mean"]
+    if x is None or y is None:
+        return None
+    here = [point.size for point in points if np.allclose(point[:2], (x, y), rtol=1e-3, atol=0)]
+    look: dict[str, Any] = {"markersize": 6.0, "zorder": 4}
+    if model == "gm":
+        size = max([6.0, *here]) + 4
+        look = {"markersize": size, "zorder": 3 - size / 100, "mfc": "white"}
+    axes.errorbar(
+        x,
+        y,
+        xerr=row[f"{model}_loss_var_std"],
+        yerr=row[f"{model}_accuracy_std"],
+        fmt=style.marker,
+        color=style.color,
+        ecolor=(*style.color, 0.4),
+        elinewidth=0.8,
+        mew=1.4,
+        **look,
+    )
+    points.append(Point(x, y, look["markersize"]))
+    return points[-1]
+
+
+def _name(
+    figure: Figure, axes: Axes, names: Sequence[tuple[Point, str, Style]], points: Sequence[Point]
+) -> None:
+    """A name beside the first point of each method, near it and where it covers nothing."""
+    figure.draw_without_rendering()  # settles where everything is
+    unit = figure.dpi / 72
+    spots = [(axes.transData.transform(point[:2]), (point.size / 2 + 1) * unit) for point in points]
+    ups = (5, -12, 17, -24, 29, -36)
+    steps = [(right, up) for up in ups for right in (7, -7, 13, -13)]
+    taken: list[Any] = []
+    for point, name, style in names:
+        best: tuple[float, Any, Any] | None = None
+        for distance, (right, up) in enumerate(steps):
+            look = {"color": style.color, "fontsize": 9, "ha": "left" if right > 0 else "right"}
+            text = axes.annotate(name, point[:2], (right, up), textcoords="offset points", **look)
+            box = text.get_window_extent()
+            covers = box.count_overlaps(taken)
+            covers += sum(box.padded(radius).contains(*spot) for spot, radius in spots)
+            covers += sum(not axes.bbox.contains(*corner) for corner in box.corners())
+            cost = covers + distance / 100
+            if best is not None and best[0] <= cost:
+                text.remove()
+                continue
+            if best is not None:
+                best[1].remove()
+            best = cost, text, box
+        taken += [best[2]] if best else []
+
+
+def _finish(figure: Figure, comparison: Comparison, panels: list[Axes]) -> None:
+    for axes in panels:
+        axes.grid(alpha=0.25, lw=0.6)
+        axes.spines[["top", "right"]].set_visible(False)
+    solid = title(comparison).replace(" ", "\u00a0").replace("\u00a0·\u00a0", "\u00a0· ")
+    lines = textwrap.wrap(solid, int(13 * figure.get_figwidth()))
+    figure.suptitle("\n".join(line.rstrip("\u00a0·") for line in lines), fontsize=9)
+
+
+def png(draw: Callable[[Figure, Comparison], Figure], comparison: Comparison) -> bytes:
+    buffer = io.BytesIO()
+    draw(Figure(dpi=150, layout="constrained"), comparison).savefig(buffer, format="png")
+    return buffer.getvalue()

@@ -1,0 +1,31 @@
+"""Records of runs that were not, for what is made of them."""
+
+from flamejax.comparison import Comparison, gather
+from flamejax.plan import plan
+from flamejax.records import Record
+
+FIGURES = ("accuracy", "accuracy_var", "loss", "loss_var", "worst10", "best10")
+
+
+def pretend(config, test=0.5, chosen=0.5, status="finished") -> Record:
+    """A record of a run with this hybrid accuracy on test, and on the split that chooses."""
+    models = {
+        model: {**dict.fromkeys(FIGURES, 0.1), "accuracy": test} for model in ("pm", "gm", "hm")
+    }
+    if config.method.name == "local":
+        models |= {"gm": None, "hm": None}
+    selection = {"on": config.selection.on, "accuracy": {"pm": 0.0, "gm": 0.0, "hm": chosen}}
+    row = {"round": config.rounds, "train_loss": 1.0, **models, "selection": selection}
+    clients = config.partition.clients
+    last = {key: value for key, value in row.items() if key != "selection"}
+    summary = {"status": status, "data": config.data.name, "model": "mlr", "clients": clients}
+    summary |= {"clients_per_round": clients, "benign_clients": clients - config.malicious}
+    summary |= {"selection": config.selection.on, "last": last}
+    return Record(config.to_toml(), summary, [row])
+
+
+def imagine(methods, figures, seeds="0,1", rates=None, **changes) -> Comparison:
+    """A comparison of runs that were not; figures: (label, rate, seed) -> keywords of `pretend`."""
+    _, runs = plan(None, changes, methods, seeds, rates)
+    found = [pretend(run.config, **figures(run.label, run.rate, run.config.seed)) for run in runs]
+    return gather(runs, found)

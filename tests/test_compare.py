@@ -1,0 +1,300 @@
+"""Comparisons: what they run, what they show of it, and what happens when they are cut short."""
+
+import csv
+import json
+import shutil
+import statistics
+from pathlib import Path
+
+import jax
+import matplotlib
+import numpy as np
+import pytest
+from jax.experimental.compilation_cache import compilation_cache
+
+import flamejax as fj
+from flamejax import comparer, records
+from flamejax.cli import main
+
+from .imagined import FIGURES, pretend
+
+TINY = "rounds=2 eval_every=1 data.limit=400 partition.name=iid partition.clients=4 model.name=mlr"
+
+
+def sets(*assignments: str) -> list[str]:
+    return [word for assignment in assignments for word in ("--set", assignment)]
+
+
+COMMAND = ["compare", *sets(*TINY.split(), "engine.devices=1"), "--quiet"]
+CHOICE = ["--methods", "ditto,local", "--seeds", "0,1", "--rates", "0.5,0.01"]
+RUNS = {f"{m}/seed{s}" for m in ("ditto/rate0.5", "ditto/rate0.01", "local") for s in "01"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compile_once(tmp_path_factory):
+    """Runs of one method compile together once."""
+    jax.devices()  # so that engine.devices=1 does not settle how many all other tests have
+    compilation_cache.set_cache_dir(str(tmp_path_factory.mktemp("cache")))
+    compilation_cache.reset_cache()
+    yield
+    jax.config.update("jax_compilation_cache_dir", None)
+    compilation_cache.reset_cache()
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory) -> Path:
+    """The folder of a tiny comparison."""
+    out = tmp_path_factory.mktemp("compare") / "new" / "out"
+    assert main([*COMMAND, *CHOICE, "--out", str(out)]) == 0
+    return out
+
+
+@pytest.fixture
+def copy(done, tmp_path) -> Path:
+    """A comparison of one's own, with what it shows taken away."""
+    out = tmp_path / "out"
+    shutil.copytree(done / "runs", out / "runs")
+    return out
+
+
+@pytest.fixture
+def carried_out(monkeypatch) -> list[str]:
+    """Stands in for runs: notes the folders, and leaves a short record of a finished run."""
+    noted: list[str] = []
+
+    def run(config, out, quiet, **own):
+        folder = records.Folder(out, config.to_toml())
+        noted.append(str(out).rpartition("runs/")[2])
+        if config.method.lr == 13:
+            raise KeyboardInterrupt
+        record = pretend(config)
+        for row in record.rows:
+            folder.append("metrics.jsonl", row)
+        folder.write_json("summary.json", record.summary)
+
+    monkeypatch.setattr(comparer, "run_one", run)
+    return noted
+
+
+def table(folder: Path) -> list[dict[str, str]]:
+    with (folder / "table.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def only_line(capsys) -> str:
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert [line[:10] for line in err.split("\n")] == ["flamejax: ", ""]
+    return err
+
+
+def test_files(done):
+    shown = {"table.md", "table.csv", "comparison.json", "curves.png", "fairness.png"}
+    assert {path.name for path in done.iterdir()} == {*shown, "runs"}
+    folders = {path.parent for path in done.rglob("summary.json")}
+    assert {str(folder.relative_to(done / "runs")) for folder in folders} == RUNS
+    assert all({path.name for path in folder.iterdir()} == {*records.FILES} for folder in folders)
+    whole = json.loads((done / "comparison.json").read_text())
+    assert {str(Path("runs", run)) for run in RUNS} == {run["folder"] for run in whole["runs"]}
+    assert whole["config"]["data"]["limit"] == 400
+    assert "jax" in whole["environment"]["versions"]
+    assert len(whole["rates"]) == 3
+    for name in ("curves.png", "fairness.png"):
+        assert (done / name).read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+
+
+def test_table_holds_means_and_deviations_of_the_runs(done):
+    rows = table(done)
+    assert [row["method"] for row in rows] == ["ditto", "local"]
+    for row in rows:
+        rate = f"rate{row['rate']}" if row["method"] == "ditto" else ""
+        assert row["seeds"] == "0 1"
+        folders = [done / "runs" / row["label"] / rate / f"seed{seed}" for seed in (0, 1)]
+        last = [json.loads((f / "summary.json").read_text())["last"] for f in folders]
+        for model in ("pm", "gm", "hm"):
+            for figure in FIGURES:
+                mean, std = row[f"{model}_{figure}_mean"], row[f"{model}_{figure}_std"]
+                if last[0][model] is None:
+                    assert (mean, std) == ("", "")
+                    continue
+                values = [one[model][figure] for one in last]
+                assert float(mean) == pytest.approx(statistics.mean(values))
+                assert float(std) == pytest.approx(statistics.stdev(values))
+        losses = [one["train_loss"] for one in last]
+        assert float(row["train_loss_mean"]) == pytest.approx(statistics.mean(losses))
+
+
+def test_the_rate_shown_is_the_best_on_validation(done):
+    whole = json.loads((done / "comparison.json").read_text())
+    tried = [row for row in whole["rates"] if row["label"] == "ditto"]
+    assert [row["rate"] for row in tried] == [0.5, 0.01]
+    merit = {}
+    for rate in (0.5, 0.01):
+        folders = [done / "runs" / "ditto" / f"rate{rate}" / f"seed{seed}" for seed in (0, 1)]
+        rows = [json.loads((f / "metrics.jsonl").read_text().splitlines()[-1]) for f in folders]
+        merit[rate] = statistics.mean(row["selection"]["accuracy"]["hm"] for row in rows)
+    assert float(table(done)[0]["rate"]) == max(merit, key=merit.get)
+    said = (done / "table.md").read_text()
+    assert f"global_lr {table(done)[0]['rate']}" in said
+    assert all(f"{value:.4f}".removeprefix("0") in said for value in merit.values())
+
+
+def test_the_least_loss_variance_is_best(done):
+    rows = table(done)
+    cells = [line.split(" | ") for line in (done / "table.md").read_text().splitlines()]
+    cells = [row for row in cells if len(row) == 6][1:]
+    for column, figure, best in (
+        (1, "pm_accuracy", max),
+        (4, "pm_worst10", max),
+        (5, "pm_loss_var", min),
+    ):
+        values = [float(row[f"{figure}_mean"]) for row in rows]
+        assert "**" in cells[values.index(best(values))][column]
+        assert all(
+            "**" in row[column] or v != best(values) for row, v in zip(cells, values, strict=True)
+        )
+
+
+def test_finished_runs_are_not_repeated(copy, done, carried_out):
+    stamps = {path: path.stat().st_mtime_ns for path in (copy / "runs").rglob("*")}
+    assert main([*COMMAND, *CHOICE, "--out", str(copy)]) == 0
+    assert carried_out == []
+    assert {path: path.stat().st_mtime_ns for path in (copy / "runs").rglob("*")} == stamps
+    for name in ("table.md", "table.csv", "curves.png", "fairness.png"):
+        assert (copy / name).read_bytes() == (done / name).read_bytes()
+
+
+def test_unfinished_runs_are_done_again(copy, carried_out):
+    folder = copy / "runs" / "local"
+    (folder / "seed0" / "summary.json").rename(folder / "seed0" / ".summary.json.part")
+    summary = json.loads((folder / "seed1" / "summary.json").read_text())
+    (folder / "seed1" / "summary.json").write_text(json.dumps({**summary, "status": "interrupted"}))
+    more = ["--methods", "fedavg,local", "--seeds", "0,1"]
+    assert main([*COMMAND, *more, "--out", str(copy)]) == 0
+    assert carried_out == ["fedavg/seed0", "fedavg/seed1", "local/seed0", "local/seed1"]
+    names = {path.name for path in (folder / "seed0").iterdir()}
+    assert names == {"config.toml", "metrics.jsonl", "summary.json"}
+
+
+def test_other_settings_are_refused_before_anything_runs(copy, carried_out, capsys):
+    words = ["--methods", "flame,local", "--seeds", "0", *sets("rounds=3"), "--out", str(copy)]
+    before = {path: path.stat().st_mtime_ns for path in copy.rglob("*")}
+    assert main([*COMMAND, *words]) == 2
+    assert "runs/local/seed0 was run with rounds = 2, not 3; name another --out" in only_line(
+        capsys
+    )
+    (copy / "runs/local/seed0/summary.json").unlink()
+    (copy / "runs/local/seed0/thesis.tex").touch()
+    assert main([*COMMAND, *words]) == 2
+    assert "holds what is not part of a run" in only_line(capsys)
+    assert carried_out == []
+    assert before.keys() <= {*copy.rglob("*"), copy / "runs/local/seed0/summary.json"}
+
+
+def test_interrupted_comparison_goes_on(tmp_path, carried_out, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("config.toml").write_text('[method]\nname = "pfedme"\nlr = 13.0\n')  # the third run
+    words = ["config.toml", "--methods", "fedavg,pfedme", "--seeds", "0,1"]
+    assert main([*COMMAND, *words]) == 3
+    said = "interrupted; 2 of 4 runs are done, and the same command with --out runs/compare"
+    assert f"{said} continues" in only_line(capsys)
+    assert not Path("runs/compare/comparison.json").exists()
+    assert main([*COMMAND, *words, "--out", "runs/compare"]) == 3
+    assert "2 of 4 runs are done, and the same command continues" in only_line(capsys)
+    Path("config.toml").write_text("")
+    assert main([*COMMAND, *words, "--out", "runs/compare"]) == 0
+    again = ["pfedme/seed0", "pfedme/seed0", "pfedme/seed0", "pfedme/seed1"]
+    assert carried_out == ["fedavg/seed0", "fedavg/seed1", *again]
+    assert len(table(Path("runs/compare"))) == 2
+
+
+def test_diverging_run(tmp_path, capsys):
+    words = ["--methods", "flame,local", *sets("method.lr=1e30"), "--out", str(tmp_path / "out")]
+    assert main([*COMMAND, *words]) == 3
+    assert "flamejax: diverged: flame, seed 0" in only_line(capsys)
+    said = (tmp_path / "out" / "table.md").read_text()
+    assert "| flame (paper) |" + " diverged |" * 5 in said
+    assert "Diverged: flame, seed 0" in said
+    assert table(tmp_path / "out")[0]["pm_accuracy_mean"] == ""
+
+
+def test_one_comparison_at_a_time(copy, capsys):
+    with comparer._alone(copy):
+        assert main([*COMMAND, *CHOICE, "--out", str(copy)]) == 2
+    assert "in use by another comparison" in only_line(capsys)
+
+
+# options -> a piece of the refusal
+BAD = [
+    (
+        ["--methods", "flame,dito"],
+        "--methods = 'dito' is not one of the methods; did you mean 'ditto'?",
+    ),
+    (["--methods", "flame:publish"], "flame has 'paper' or 'published'"),
+    (["--methods", "fedavg+krum"], "did you mean 'multi_krum'?"),
+    (["--methods", ""], "--methods '' should be a list of NAME[:PRESET][+AGGREGATOR]"),
+    (["--methods", "flame:"], "--methods 'flame:' should be"),
+    (["--methods", "flame,flame"], "--methods names flame twice"),
+    (["--methods", "flame,flame:paper"], "flame and flame:paper are the same"),
+    (["--methods", "fedavg,fedavg+mean"], "fedavg and fedavg+mean are the same"),
+    (["--seeds", "0,a"], "--seeds '0,a' should be a list of whole numbers"),
+    (["--seeds", "4294967296"], "--seeds"),
+    (["--seeds", "1,1"], "--seeds names 1 twice"),
+    (["--rates", "0"], "--rates '0' should be a list of numbers above 0"),
+    (["--rates", "1e39"], "method.global_lr = 1e+39"),
+    (["--rates", ".1,0.1"], "--rates names 0.1 twice"),
+    (["--rates", "1", "--methods", "flame,local"], "none of the methods has a global_lr"),
+    (["--rates", "1", *sets("method.global_lr=1")], "exclude each other"),
+    (sets("method.lamb=1"), "none of the methods has this setting; did you mean 'method.lam'?"),
+    (sets("method.name=flame"), "--set method.name: use --methods"),
+    (sets("method.preset=paper"), "--set method.preset: use --methods"),
+    (sets("method=3"), "method must be a table"),
+    (sets("method.lr=-1"), "method.lr = -1 should be greater than 0"),
+    (sets("rounds=0"), "flamejax: rounds = 0 should be greater than 0"),
+    (sets("out=x"), "out is not a known key"),
+    (sets("data=3"), "data = 3 should be a table of settings"),
+    (sets("data.name=mnist", "data.dir=nowhere"), "nowhere' is not a folder"),
+    (["missing.toml"], "missing.toml: cannot read"),
+    (["--out", "file"], "file already exists"),
+    (["--out", "."], "not an empty folder"),
+    (["--out", "x" * 300], "File name too long"),
+]
+
+
+@pytest.mark.parametrize(("words", "said"), BAD, ids=[" ".join(w)[:40] for w, _ in BAD])
+def test_refusals(words, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("file").touch()
+    Path("runs").mkdir()  # of other work: this folder is no comparison
+    before = sorted(tmp_path.rglob("*"))
+    assert main(["compare", *words]) == 2
+    assert said in only_line(capsys)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_python(tmp_path, monkeypatch, rng):
+    monkeypatch.chdir(tmp_path)
+    matplotlib.use("Agg")
+    labels = rng.integers(0, 3, 90).astype(np.int32)
+    images = rng.integers(0, 256, (90, 4, 4), dtype=np.uint8)
+    found = fj.compare(
+        methods=["fedavg"],
+        seeds=range(2),
+        rounds=2,
+        partition={"name": "iid", "clients": 3},
+        data=fj.Dataset(images, labels, 3),
+        model={"name": "mlr"},
+        method={"lr": 0.05},
+        quiet=True,
+    )
+    assert not list(tmp_path.iterdir())
+    assert [row["label"] for row in found.rows] == ["fedavg"]
+    assert found.rows[0]["seeds"] == [0, 1]
+    assert found.curves[0]["pm_accuracy"].shape == (2, 1)
+    assert "own data" in found.table()
+    assert len(found.plot().axes) == 2
+    assert len(found.fairness().axes) == 1
+    assert callable(fj.compare)  # the function, not a module of that name
+    (tmp_path / "out" / "runs").mkdir(parents=True)
+    with pytest.raises(fj.InputError, match="not an empty folder"):
+        fj.compare(data=fj.Dataset(images, labels, 3), out=tmp_path / "out")
