@@ -129,7 +129,7 @@ class Engine(Section):
     rounds_per_call: Literal["auto"] | Count = "auto"
     resum_every: Count = 100  # rounds between exact sums of all messages
     precision: Literal["float32", "float64"] = "float32"
-    # a client whose message, state or loss is not finite: its round is left out and counted, or
+    # a client whose message or training loss is not finite: its round is left out and counted, or
     # the run ends, or nothing is checked
     on_nonfinite: Literal["drop", "stop", "keep"] = "drop"
 

@@ -26,6 +26,46 @@ def gradient(params, x, y):
     }
 
 
+def mean(trees):
+    return jax.tree.map(lambda *x: sum(x) / len(x), *trees)
+
+
+def algorithm_1(
+    params, clients, rounds, select, batches, *, lam, rho, lr, mu, decay, center,
+    send=lambda t, chosen, u: None, hear=lambda u, w: mean(u),
+):  # fmt: skip
+    """The paper's Algorithm 1 with its pi stored, in float64, clients and batches one by one.
+
+    send: may change the messages u of the chosen clients in place; hear: what the server makes of
+    all messages, w being the last it made.
+    """
+    m, add = len(clients), lambda f, *trees: jax.tree.map(f, *trees)
+    alpha = 1 / m
+    theta, w_i = [params] * m, [params] * m
+    pi, u = [add(np.zeros_like, params)] * m, [params] * m
+    w = params
+    for t in range(rounds):
+        w = hear(u, w)  # line 5
+        for i in select(t):  # line 7
+            velocity = add(np.zeros_like, params)
+            pull_to = w_i[i] if center == "local" else w
+            for rows in batches(t, i):  # lines 9-12
+                x, y = clients[i][0][rows], clients[i][1][rows]
+                velocity = add(
+                    lambda v, g, th, c: mu * v + g + lam * (th - c) + decay * th,
+                    velocity, gradient(theta[i], x, y), theta[i], pull_to,
+                )  # fmt: skip
+                theta[i] = add(lambda th, v: th - lr * v, theta[i], velocity)
+            w_i[i] = add(
+                lambda th, w, p: (lam * alpha * th + rho * w - p) / (lam * alpha + rho),
+                theta[i], w, pi[i],
+            )  # fmt: skip
+            pi[i] = add(lambda p, wi, w: p + rho * (wi - w), pi[i], w_i[i], w)
+            u[i] = add(lambda wi, p: wi + p / rho, w_i[i], pi[i])
+        send(t, select(t), u)
+    return hear(u, w), theta
+
+
 shuffled = jax.jit(lambda key, n, size: permute(key, jnp.arange(size), n), static_argnums=2)
 
 

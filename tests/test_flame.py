@@ -10,35 +10,8 @@ import pytest
 from flamejax.federation import TRAIN
 from flamejax.types import Dataset
 
-from .plain import gradient, loop_inputs
+from .plain import algorithm_1, loop_inputs
 from .problems import blobs, distance, linear, precision, set_up, small_net, train
-
-
-def algorithm_1(params, clients, rounds, select, batches, *, lam, rho, lr, mu, decay, center):
-    """The paper's Algorithm 1 with its pi stored, in float64, clients and batches one by one."""
-    m, add = len(clients), lambda f, *trees: jax.tree.map(f, *trees)
-    alpha = 1 / m
-    theta, w_i = [params] * m, [params] * m
-    pi, u = [add(np.zeros_like, params)] * m, [params] * m
-    for t in range(rounds):
-        w = add(lambda *x: sum(x) / m, *u)  # line 5
-        for i in select(t):  # line 7
-            velocity = add(np.zeros_like, params)
-            pull_to = w_i[i] if center == "local" else w
-            for rows in batches(t, i):  # lines 9-12
-                x, y = clients[i][0][rows], clients[i][1][rows]
-                velocity = add(
-                    lambda v, g, th, c: mu * v + g + lam * (th - c) + decay * th,
-                    velocity, gradient(theta[i], x, y), theta[i], pull_to,
-                )  # fmt: skip
-                theta[i] = add(lambda th, v: th - lr * v, theta[i], velocity)
-            w_i[i] = add(
-                lambda th, w, p: (lam * alpha * th + rho * w - p) / (lam * alpha + rho),
-                theta[i], w, pi[i],
-            )  # fmt: skip
-            pi[i] = add(lambda p, wi, w: p + rho * (wi - w), pi[i], w_i[i], w)
-            u[i] = add(lambda wi, p: wi + p / rho, w_i[i], pi[i])
-    return add(lambda *x: sum(x) / m, *u), theta
 
 
 def reference(settings, fed, eng, data, rounds):

@@ -43,7 +43,7 @@ def clip(settings: NormClip | CenteredClip, times: int) -> Callable[..., Array]:
         here = weights > 0
 
         def step(_: Array, v: Array) -> Array:
-            steps = jnp.where(here[:, None], messages - v, 0)
+            steps = jnp.where(here[:, None], messages - v[None], 0)
             length = jnp.sqrt(total(jnp.sum(steps**2, axis=1)))
             radius = middle(length, here) if settings.radius == "auto" else hyper.radius
             factor = jnp.minimum(1, radius / jnp.maximum(length, jnp.finfo(length.dtype).tiny))

@@ -1,6 +1,7 @@
 """Geometric median by the smoothed Weiszfeld iteration (Pillutla et al. 2022, RFA).
 
-v = sum_i b_i u_i / sum_i b_i  with  b_i = 1 / max(smoothing, |u_i - v|), started at the mean.
+v = sum_i b_i u_i / sum_i b_i  with  b_i = 1 / max(smoothing, |u_i - v|), started at what the
+server broadcast: unlike the mean, no attacker can move it away.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ class GeometricMedian(AggregatorSettings):
             total: Callable[[Array], Array],
         ) -> Array:
             def step(_: Array, v: Array) -> Array:
-                away = jnp.sqrt(total(jnp.sum((messages - v) ** 2, axis=1)))
+                away = jnp.sqrt(total(jnp.sum((messages - v[None]) ** 2, axis=1)))
                 return common.mean(messages, weights / jnp.maximum(hyper.smoothing, away))
 
-            return lax.fori_loop(0, self.iterations, step, common.mean(messages, weights))
+            return lax.fori_loop(0, self.iterations, step, center)
 
         return Aggregator(combine)

@@ -37,7 +37,7 @@ class MultiKrum(common.Suspicious):
         ) -> Array:
             here = weights > 0
             present = jnp.sum(here)
-            scores = krum_scores(distances(messages - center, here, total), here, suspects)
+            scores = krum_scores(distances(messages - center[None], here, total), here, suspects)
             keep = present - suspects if self.keep == "auto" else self.keep
             rank = jnp.argsort(jnp.argsort(scores))  # absent messages come last
             chosen = here & (rank < jnp.maximum(keep, 1))

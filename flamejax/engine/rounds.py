@@ -223,7 +223,7 @@ def make_round(
                 message = tree.where(malicious, lie, message)
             ok = jnp.array(True)
             if rules.on_nonfinite != "keep":
-                ok = tree.finite((new, message, info.loss))
+                ok = tree.finite((message, info.loss))
             weight = jnp.where(ok, setting.weight[number], 0)
             told = message
             if recall:  # only the change of a message moves the mean over all
