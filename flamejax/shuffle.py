@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 
 ROUNDS = 24
 
@@ -35,10 +35,11 @@ def permute(key: Array, positions: Array, n: Array | int) -> Array:
     """
     n = jnp.maximum(jnp.asarray(n), 1).astype(jnp.uint32)
     pivots, salts = jax.random.bits(key, (2, ROUNDS), jnp.uint32)
-    pivots = pivots % n
-    x = positions.astype(jnp.uint32)
-    for r in range(ROUNDS):
-        partner = jnp.where(x <= pivots[r], pivots[r] - x, pivots[r] + n - x)
-        swap = _mix(jnp.maximum(x, partner) ^ salts[r]) & 1
-        x = jnp.where(swap == 1, partner, x)
-    return x.astype(jnp.int32)
+
+    def meet(x: Array, this_round: tuple[Array, Array]) -> tuple[Array, None]:
+        pivot, salt = this_round
+        partner = jnp.where(x <= pivot, pivot - x, pivot + n - x)
+        swap = _mix(jnp.maximum(x, partner) ^ salt) & 1
+        return jnp.where(swap == 1, partner, x), None
+
+    return lax.scan(meet, positions.astype(jnp.uint32), (pivots % n, salts))[0].astype(jnp.int32)
