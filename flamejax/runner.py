@@ -17,7 +17,7 @@ from flamejax import datasets, registry
 from flamejax.config import Config, lay_over, load, make
 from flamejax.engine import Engine, RoundInfo, State, build
 from flamejax.errors import InputError, RunError
-from flamejax.evaluate import figures
+from flamejax.evaluate import Sums, figures
 from flamejax.federation import Federation, federate
 from flamejax.history import History
 from flamejax.records import Folder, check_free, environment
@@ -178,7 +178,7 @@ def _loop(
     per_call: int,
     stop: list[int],
 ) -> State:
-    state = engine.state
+    state, benign = engine.state, ~federation.malicious
     while history.rounds < config.rounds:
         if stop:
             raise KeyboardInterrupt
@@ -200,8 +200,7 @@ def _loop(
             clock = time.perf_counter()
             sums = engine.evaluate(state)
             timing["evaluate_seconds"] = time.perf_counter() - clock
-            benign = ~federation.malicious
-            sums = jax.tree.map(lambda x: x[benign], sums)  # noqa: B023
+            sums = Sums(sums.loss[benign], sums.correct[benign])
             found = figures(sums, federation.counts[benign], config.selection.on)
             if not np.isfinite(found.test.loss["pm"]).all():
                 raise _diverged(config, f"test losses are not finite after round {history.rounds}")

@@ -22,7 +22,7 @@ FILES = {"config.toml", "metrics.jsonl", "timings.jsonl", "clients.npz", "enviro
 FILES |= {"curves.png", "summary.json"}
 SUMMARY = {"rounds", "seconds", "compile_seconds", "round_seconds", "clients", "parameters"}
 SUMMARY |= {"padding_overhead", "bytes_up", "bytes_down", "last", "best", "benign_clients"}
-FIGURES = {"accuracy", "accuracy_var", "loss", "loss_var", "worst10", "best10"}
+FIGURES = {"accuracy", "accuracy_var", "loss", "loss_var", "worst10", "best10", "jain", "entropy"}
 
 
 ENTER = "from flamejax.cli import entry; entry()"
@@ -183,7 +183,7 @@ def test_metrics_hold_a_line_per_round_and_no_clock(first):
     rows = lines(first / "metrics.jsonl")
     assert [row["round"] for row in rows] == [1, 2, 3]
     for row in rows:
-        assert set(row) == {"round", "train_loss", "pm", "gm", "hm", "selection"}
+        assert set(row) == {"round", "train_loss", "nonfinite", "pm", "gm", "hm", "gap", "selection"}
         assert set(row["pm"]) == FIGURES
         assert 0 <= row["pm"]["accuracy"] <= 1
     assert all(row["seconds"] > 0 for row in lines(first / "timings.jsonl"))

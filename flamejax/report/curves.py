@@ -49,9 +49,13 @@ def draw(figure: Figure, result: Result) -> Figure:
     who = (
         f"{clients} clients" if selected == clients else f"{selected} of {clients} clients a round"
     )
+    malicious = clients - result.summary["benign_clients"]
+    attacked = f" · {config.attack.name} attack by {malicious}" if malicious else ""
+    if config.aggregator.name != "mean":
+        attacked += f" · {config.aggregator.name}"
     figure.suptitle(
         f"{config.method.name} ({config.method.preset}) · {result.summary['data']} data · "
-        f"{config.partition.name} · {who} · seed {config.seed}",
+        f"{config.partition.name} · {who}{attacked} · seed {config.seed}",
         fontsize=10,
     )
     return figure

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -52,17 +53,26 @@ def show(summary: Mapping[str, Any], folder: Path) -> None:
     oracle = " (oracle)" if summary["selection"] == "test" else ""
     names = {"pm": "PM personalized", "gm": "GM global", "hm": f"HM hybrid{oracle}"}
     last, best = summary["last"], summary["best"]
-    table = Table(title=f"Test figures over {summary['clients']} clients, round {last['round']}")
+    benign, clients = summary["benign_clients"], summary["clients"]
+    who = f"{clients} clients" if benign == clients else f"the {benign} benign of {clients} clients"
+    title = f"Test figures over {who}, round {last['round']}"
+    table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("model", no_wrap=True)
-    for heading in ("accuracy", "worst10", "best10", "variance", "loss", "best*"):
+    for heading in ("accuracy", "worst10", "best10", "Jain", "loss", "loss var", "best*"):
         table.add_column(heading, justify="right", no_wrap=True)
     for name, title in names.items():
         if last[name] is None:
-            table.add_row(title, *["-"] * 6)
+            table.add_row(title, *["-"] * 7)
             continue
-        figures = [last[name][k] for k in ("accuracy", "worst10", "best10", "accuracy_var", "loss")]
+        keys = ("accuracy", "worst10", "best10", "jain", "loss", "loss_var")
+        figures = [last[name][key] for key in keys]
         table.add_row(title, *(_number(v) for v in (*figures, best[name]["accuracy"])))
     console.print(table)
+    if summary["nonfinite"]:
+        times = f"{summary['nonfinite']} time(s)"
+        console.print(f"A client's numbers were not finite and left out {times}.", highlight=False)
+    if last["gm"] is None:
+        console.print("This method has no usable global model.", highlight=False)
     console.print(
         f"* accuracy in round {best['round']}, the best by {best['chosen_on']} accuracy{oracle}",
         f"{summary['rounds']} rounds in {summary['seconds']:.1f} s "
