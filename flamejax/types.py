@@ -86,8 +86,10 @@ class Method(NamedTuple):
     """hyper, server, client, shard -> personalized parameters, for methods that fit them to a
     client's data only when they are used; replaces the second of `models`."""
     broadcast: Callable[[Tree], Tree] = lambda server: server
-    """server -> what it sends to the clients. A message of the same shape is a point near it, any
-    other an update: that is where clipping aggregators and the `ipm` attack measure from."""
+    """server -> what it sends to the clients."""
+    sends_updates: bool = False
+    """Messages are steps, and a client that did not move sends zeros; otherwise they are points,
+    and it sends what was broadcast. Clipping and the `ipm` attack measure from there."""
 
 
 class Overheard(NamedTuple):

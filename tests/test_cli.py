@@ -22,6 +22,7 @@ FILES = {"config.toml", "metrics.jsonl", "timings.jsonl", "clients.npz", "enviro
 FILES |= {"curves.png", "summary.json"}
 SUMMARY = {"rounds", "seconds", "compile_seconds", "round_seconds", "clients", "parameters"}
 SUMMARY |= {"padding_overhead", "bytes_up", "bytes_down", "last", "best", "benign_clients"}
+MODELS = ("pm", "gm", "hm")
 FIGURES = {"accuracy", "accuracy_var", "loss", "loss_var", "worst10", "best10", "jain", "entropy"}
 
 
@@ -170,7 +171,7 @@ def test_results_folder_keeps_the_contract(first):
     assert found["parameters"] == 784 * 10 + 10
     for when in ("last", "best"):
         assert set(found[when]) >= {"pm", "gm", "hm", "train_loss", "round"}
-        assert all(set(found[when][model]) == FIGURES for model in ("pm", "gm", "hm"))
+        assert all(set(found[when][model]) == FIGURES for model in MODELS)
     assert found["last"]["round"] == 3
     assert (first / "curves.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
     assert "jax" in json.loads((first / "environment.json").read_text())["versions"]
@@ -183,7 +184,7 @@ def test_metrics_hold_a_line_per_round_and_no_clock(first):
     rows = lines(first / "metrics.jsonl")
     assert [row["round"] for row in rows] == [1, 2, 3]
     for row in rows:
-        assert set(row) == {"round", "train_loss", "nonfinite", "pm", "gm", "hm", "gap", "selection"}
+        assert set(row) == {"round", "train_loss", "nonfinite", "gap", "selection", *MODELS}
         assert set(row["pm"]) == FIGURES
         assert 0 <= row["pm"]["accuracy"] <= 1
     assert all(row["seconds"] > 0 for row in lines(first / "timings.jsonl"))

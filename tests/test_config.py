@@ -2,6 +2,7 @@
 
 import datetime
 import math
+import tomllib
 
 import pytest
 from hypothesis import example, given, settings
@@ -298,3 +299,42 @@ def test_written_config_reads_back_equal(config_file, values):
 def test_different_configs_are_not_equal():
     assert configs.make({}) == configs.make({"rounds": 300})
     assert configs.make({}) != configs.make({"method": {"rho": 0.2}})
+
+
+ATTACKED = {"attack": {"name": "same_value", "fraction": 0.5, "preset": "published"}}
+
+
+@pytest.mark.parametrize(
+    ("base", "changes", "fraction", "gamma2"),
+    [
+        (ATTACKED, {}, 0.5, 1e-4),
+        (ATTACKED, {"name": "sign_flip"}, 0.5, 1.0),  # the preset stays, and brings its value
+        (ATTACKED, {"preset": "paper"}, 0.5, 0.1),
+        (ATTACKED, {"name": "gaussian", "gamma2": 0.3}, 0.5, 0.3),
+        ({"attack": {"name": "sign_flip", "gamma2": 0.7}}, {"name": "gaussian"}, 0.2, 0.7),
+        (ATTACKED, {"name": "label_poison", "fraction": 0.1}, 0.1, 0.1),
+    ],
+)
+@pytest.mark.parametrize("complete", [False, True])
+def test_another_attack_keeps_the_fraction_and_what_was_asked_for(
+    base, changes, fraction, gamma2, complete
+):
+    if complete:  # as config.toml of a run has it
+        base = configs.make(base).model_dump()
+    attack = configs.make(configs.lay_over(base, {"attack": changes})).attack
+    assert (attack.fraction, attack.gamma2) == (fraction, pytest.approx(gamma2))
+
+
+def test_another_aggregator_starts_from_its_defaults():
+    base = configs.make({"aggregator": {"name": "centered_clip", "radius": 2.0}}).model_dump()
+    clipped = configs.make(configs.lay_over(base, {"aggregator": {"iterations": 7}})).aggregator
+    assert (clipped.radius, clipped.iterations) == (2.0, 7)
+    other = configs.make(configs.lay_over(base, {"aggregator": {"name": "norm_clip"}})).aggregator
+    assert other.radius == "auto"
+
+
+def test_every_setting_of_attacks_and_aggregators_survives_toml():
+    for kind, section in (("attacks", "attack"), ("aggregators", "aggregator")):
+        for name in registry.names(kind):
+            config = configs.make({section: {"name": name}})
+            assert configs.make(tomllib.loads(config.to_toml())) == config

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from flamejax.evaluate import Sums, figures, summarize
+from flamejax.evaluate import Sums, evenness, figures, gap, summarize
 from flamejax.federation import TEST, TRAIN, VALIDATION
 
 from .problems import blobs, set_up, small_net
@@ -74,3 +74,24 @@ def test_statistics_over_clients():
     assert summary["accuracy_var"] == pytest.approx((accuracy / 10).var())
     assert summary["worst10"] == pytest.approx(np.sort(accuracy)[:3].mean() / 10)
     assert summary["best10"] == pytest.approx(np.sort(accuracy)[-3:].mean() / 10)
+
+
+def test_evenness_of_accuracies():
+    same = evenness(np.full(8, 0.7))
+    assert same["jain"] == pytest.approx(1)
+    assert same["entropy"] == pytest.approx(np.log(8))
+    one_has_all = evenness(np.eye(8)[0])
+    assert one_has_all["jain"] == pytest.approx(1 / 8)
+    assert one_has_all["entropy"] == pytest.approx(0)
+    accuracy = np.array([0.9, 0.6, 0.3])
+    shares = accuracy / 1.8
+    found = evenness(accuracy)
+    assert found["jain"] == pytest.approx(1.8**2 / (3 * (0.81 + 0.36 + 0.09)))
+    assert found["entropy"] == pytest.approx(-sum(p * np.log(p) for p in shares))
+    assert np.isnan(evenness(np.zeros(3))["jain"])
+
+
+def test_the_gap_is_what_personalization_gains():
+    assert gap(figures(SUMS, COUNTS, "validation").test) == pytest.approx((20 - 22) / 30)
+    alone = jax.tree.map(lambda x: x[:, :1], SUMS)
+    assert gap(figures(alone, COUNTS, "validation").test) is None
