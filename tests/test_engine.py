@@ -92,7 +92,8 @@ def test_fifty_rounds_with_changing_selections_compile_once():
 def exact_mean(state, lam, rho, clients):
     """The mean of u_i = w_i + lam alpha (theta_i - w_i) / rho, in float64."""
     ratio = lam / clients / rho
-    pairs = zip(jax.tree.leaves(state.clients.state.theta), jax.tree.leaves(state.clients.state.w), strict=True)
+    stored = state.clients.state
+    pairs = zip(jax.tree.leaves(stored.theta), jax.tree.leaves(stored.w), strict=True)
     both = [(np.asarray(t, np.float64), np.asarray(w, np.float64)) for t, w in pairs]
     return [(w + ratio * (t - w)).mean(0) for t, w in both]
 

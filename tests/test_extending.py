@@ -34,7 +34,9 @@ class FedAvgM(LocalSgd):  # FedAvg with momentum at the server: a whole method
         def models(server, state):
             return server[0], server[0]
 
-        return fj.Method(init, client, server, models, broadcast=lambda server: server[0])
+        return fj.Method(
+            init, client, server, models, broadcast=lambda server: server[0], sends_updates=True
+        )
 
 
 class Silence(AttackSettings):

@@ -19,12 +19,8 @@ from flamejax.types import Aggregator, Attack, Method, Overheard, Tree
 
 
 def center_of(method: Method, server: Tree, message: Tree) -> Tree:
-    """The message of a client that did not move; zeros when messages are updates."""
-    sent, leaves = jax.tree.leaves(method.broadcast(server)), jax.tree.leaves(message)
-    alike = [x.shape for x in sent] == [x.shape for x in leaves]
-    return jax.tree.unflatten(
-        jax.tree.structure(message), sent if alike else [0 * x for x in leaves]
-    )
+    """The message of a client that did not move."""
+    return tree.zeros_like(message) if method.sends_updates else method.broadcast(server)
 
 
 def conspire(
