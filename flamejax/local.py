@@ -43,7 +43,7 @@ def each_batch(
         order = jax.random.fold_in(key, number)
         carry = lax.fori_loop(
             0,
-            _batches(shard, size),
+            batches(shard, size),
             lambda j, inner: step(inner, read_batch(shard, order, j, size)),
             carry,
         )
@@ -52,12 +52,17 @@ def each_batch(
     return lax.scan(epoch, (jnp.zeros((), jnp.int32), carry), None, length=epochs)[0][1]
 
 
+def batches(shard: Shard, size: int) -> Array:
+    """How many batches an epoch of this client has."""
+    size = min(size, shard.largest)
+    return (shard.samples + size - 1) // size
+
+
 def nth_batch(shard: Shard, key: Array, number: Array, size: int) -> Batch:
     """Batch `number` of an endless stream of shuffled epochs, counted over all of them."""
-    size = min(size, shard.largest)
-    batches = jnp.maximum(_batches(shard, size), 1)
-    order = jax.random.fold_in(key, number // batches)
-    return read_batch(shard, order, number % batches, size)
+    an_epoch = jnp.maximum(batches(shard, size), 1)
+    order = jax.random.fold_in(key, number // an_epoch)
+    return read_batch(shard, order, number % an_epoch, min(size, shard.largest))
 
 
 def sgd(
@@ -92,32 +97,35 @@ def until(
     max_steps: int,
 ) -> tuple[Tree, Info]:
     """Full-gradient descent until the squared norm of the gradient is at most `tolerance`."""
-    order = jax.random.key(0)  # a full gradient does not depend on the order of its batches
-
-    def full_gradient(params: Tree) -> tuple[Tree, Info]:
-        def step(carry: tuple[Tree, Info], batch: Batch) -> tuple[Tree, Info]:
-            total, info = carry
-            loss, grads = gradient(params, batch)
-            return tree.add(total, tree.scale(jnp.sum(batch.weight), grads)), count(
-                info, loss, batch
-            )
-
-        total, info = each_batch(step, (tree.zeros_like(params), no_info()), shard, order, 1, size)
-        return tree.scale(1 / jnp.maximum(info.samples, 1), total), info
 
     def step(carry: Tree) -> Tree:
         taken, params, memory, grads, info = carry
         params, memory = update(optimizer, grads, params, memory)
-        grads, seen = full_gradient(params)
+        grads, seen = full_gradient(gradient, params, shard, size)
         return taken + 1, params, memory, grads, tree.add(info, seen)
 
     def unfinished(carry: Tree) -> Array:
         taken, _, _, grads, _ = carry
         return (taken < max_steps) & (tree.squared_norm(grads) > tolerance)
 
-    start = (jnp.zeros((), jnp.int32), params, optimizer.init(params), *full_gradient(params))
+    grads, info = full_gradient(gradient, params, shard, size)
+    start = (jnp.zeros((), jnp.int32), params, optimizer.init(params), grads, info)
     _, params, _, _, info = lax.while_loop(unfinished, step, start)
     return params, info
+
+
+def full_gradient(gradient: Gradient, params: Tree, shard: Shard, size: int) -> tuple[Tree, Info]:
+    """The gradient over all of a client's samples, taken `size` at a time; zero without samples."""
+    order = jax.random.key(0)  # the sum does not depend on the order of its batches
+
+    def step(carry: tuple[Tree, Info], batch: Batch) -> tuple[Tree, Info]:
+        total, info = carry
+        loss, grads = gradient(params, batch)
+        total = tree.add(total, tree.scale(jnp.sum(batch.weight), grads))
+        return total, count(info, loss, batch)
+
+    total, info = each_batch(step, (tree.zeros_like(params), no_info()), shard, order, 1, size)
+    return tree.scale(1 / jnp.maximum(info.samples, 1), total), info
 
 
 def mean_loss(model: Model) -> Callable[[Tree, Batch], Array]:
@@ -132,10 +140,6 @@ def mean_loss(model: Model) -> Callable[[Tree, Batch], Array]:
 
 def no_info() -> Info:
     return Info(loss=jnp.zeros(()), samples=jnp.zeros(()), steps=jnp.zeros((), jnp.int32))
-
-
-def _batches(shard: Shard, size: int) -> Array:
-    return (shard.samples + size - 1) // size
 
 
 def update(

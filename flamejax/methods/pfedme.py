@@ -6,12 +6,16 @@
              sends w_i
     server   w = (1 - beta) w + beta mean of the selected clients' w_i
 
-The personalized model is theta, not w_i.
+The personalized model is theta, not w_i. In the `published` form, the one behind the paper's table,
+theta goes on from where the client left it (`restart = false`), through a whole epoch
+(`inner_steps = "epoch"`), and then there is one w-step. That is FLAME with its dual held at zero,
+if global_lr lam = lam alpha / (lam alpha + rho).
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -20,18 +24,33 @@ from jax import Array, lax
 from flamejax import local
 from flamejax.config import Count, Positive
 from flamejax.methods.common import Sgd, gradient
-from flamejax.types import Info, Method, Model, Shard, Tree
+from flamejax.types import Batch, Info, Method, Model, Shard, Tree
 
 
 class PFedMe(Sgd):
     name: str = "pfedme"
+    presets: ClassVar = {
+        "standard": {},
+        "published": {
+            "lam": 1.0,
+            "lr": 0.01,
+            "global_lr": 0.1,
+            "momentum": 0.5,
+            "weight_decay": 0.01,
+            "batch": 100,
+            "restart": False,
+            "local_rounds": 1,
+            "inner_steps": "epoch",
+        },
+    }
     lam: Positive = 15.0
     lr: Positive = 0.09
     global_lr: Positive = 0.005
     beta: Positive = 1.0  # 0 would freeze the server
-    local_rounds: Count = 20
-    inner_steps: Count = 5
     batch: Count = 20
+    restart: bool = True  # theta starts every round at w, not where the client left it
+    local_rounds: Count = 20
+    inner_steps: Count | Literal["epoch"] = 5  # so many on one batch, or one on each batch
 
     def build(self, model: Model) -> Method:
         return pfedme(self, model)
@@ -39,34 +58,45 @@ class PFedMe(Sgd):
 
 def pfedme(settings: PFedMe, model: Model) -> Method:
     def init(hyper: Any, params: Tree, key: Array) -> tuple[Tree, Tree]:
-        return params, params  # w; theta, kept only to be evaluated
+        return params, params  # w; theta
 
     def client(
-        hyper: Any, w: Tree, client: Tree, shard: Shard, key: Array
+        hyper: Any, w: Tree, theta: Tree, shard: Shard, key: Array
     ) -> tuple[Tree, Tree, Info]:
-        optimizer = settings.optimizer(hyper)
+        optimizer, rate = settings.optimizer(hyper), hyper.global_lr * hyper.lam
 
         def local_round(number: Array, carry: Tree) -> Tree:
             theta, w_i, info = carry
-            batch = local.nth_batch(shard, key, number, settings.batch)
             objective = gradient(model, hyper, hyper.lam, w_i)
+            steps, batch = inner_batches(shard, key, number)
 
-            def inner(_: Array, carry: Tree) -> Tree:
+            def inner(step: Array, carry: Tree) -> Tree:
                 theta, memory, info = carry
-                loss, grads = objective(theta, batch)
+                seen = batch(step)
+                loss, grads = objective(theta, seen)
                 theta, memory = local.update(optimizer, grads, theta, memory)
-                return theta, memory, local.count(info, loss, batch)
+                return theta, memory, local.count(info, loss, seen)
 
             start = (theta, optimizer.init(theta), info)
-            theta, _, info = lax.fori_loop(0, settings.inner_steps, inner, start)
-            rate = hyper.global_lr * hyper.lam
+            theta, _, info = lax.fori_loop(0, steps, inner, start)
             w_i = jax.tree.map(lambda w, theta: w - rate * (w - theta), w_i, theta)
             return theta, w_i, info
 
         # a client without samples (an empty slot) does nothing
         rounds = jnp.where(shard.samples > 0, settings.local_rounds, 0)
-        theta, w_i, info = lax.fori_loop(0, rounds, local_round, (w, w, local.no_info()))
-        return theta, w_i, info
+        start = (w if settings.restart else theta, w, local.no_info())
+        return lax.fori_loop(0, rounds, local_round, start)
+
+    def inner_batches(
+        shard: Shard, key: Array, number: Array
+    ) -> tuple[Array | int, Callable[[Array], Batch]]:
+        """How many theta-steps a local round has, and the batch of each of them."""
+        if settings.inner_steps == "epoch":
+            steps = local.batches(shard, settings.batch)
+            first = number * steps
+            return steps, lambda step: local.nth_batch(shard, key, first + step, settings.batch)
+        one = local.nth_batch(shard, key, number, settings.batch)
+        return settings.inner_steps, lambda step: one
 
     def server(hyper: Any, w: Tree, mean: Tree) -> Tree:
         return jax.tree.map(lambda w, mean: (1 - hyper.beta) * w + hyper.beta * mean, w, mean)
