@@ -230,10 +230,16 @@ def initial(run):
         return each(np.array, run[2].state.server)
 
 
-FORMS = [
-    *itertools.product([form for form in METHODS if "variant" not in form], ["all", 3]),
-    *((form, 3) for form in METHODS if "variant" in form),
-]
+TWINS = ("fedprox", "ditto variant", "pfedme variant")  # what they share is tested with everyone
+FORMS = [(form, n) for form in METHODS for n in ("all", 3) if n == 3 or form not in TWINS]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_compiles():
+    """Nothing here runs for long: most of the time is in compiling."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.mark.parametrize(("form", "selected"), FORMS)
