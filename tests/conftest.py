@@ -13,6 +13,18 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 
 
+# files whose runs are long enough to be worth optimised code; elsewhere the time is in compiling
+LONG = {"test_cli", "test_readme", "test_reproduction", "test_shuffle"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick_compiles(request):
+    quick = request.module.__name__.rpartition(".")[2] not in LONG
+    jax.config.update("jax_disable_most_optimizations", quick)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(7)

@@ -234,14 +234,6 @@ TWINS = ("fedprox", "ditto variant", "pfedme variant")  # what they share is tes
 FORMS = [(form, n) for form in METHODS for n in ("all", 3) if n == 3 or form not in TWINS]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quick_compiles():
-    """Nothing here runs for long: most of the time is in compiling."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
 @pytest.mark.parametrize(("form", "selected"), FORMS)
 def test_engine_equals_a_plain_loop(form, selected):
     loop, settings = METHODS[form]

@@ -21,7 +21,6 @@ from .problems import blobs
 
 METHODS, ATTACKS, AGGREGATORS = map(registry.names, ("methods", "attacks", "aggregators"))
 MODEL = from_flax(Dense((3,)))
-QUICK = {"xla_backend_optimization_level": 0}  # the time is in compiling
 
 
 def few():
@@ -58,7 +57,7 @@ def two_rounds(method, attack, aggregator):
     )
     ready = prepare(settings, settings.method.build(MODEL), MODEL, federation)
     start = jax.tree.map(np.array, ready.state)
-    compiled = lower_rounds(ready, federation, 2).compile(compiler_options=QUICK)
+    compiled = lower_rounds(ready, federation, 2).compile()
     again = jax.tree.map(lambda x, like: jax.device_put(x, like.sharding), start, ready.state)
     first, log = compiled(ready.state, ready.setting, np.int32(2))
     second, _ = compiled(again, ready.setting, np.int32(2))
