@@ -52,10 +52,12 @@ def score(model: Model, federation: Federation) -> Callable[..., Sums]:
 
 
 def correct(outputs: Array, labels: Array) -> Array:
-    """1 where the label is on top, [B]; undefined (NaN) for regression targets."""
+    """1 where the label is on top, [B]; 0 for outputs that are not finite. Undefined (NaN) for
+    regression targets."""
     if not jnp.issubdtype(labels.dtype, jnp.integer):
         return jnp.full(labels.shape[:1], jnp.nan)
-    return (jnp.argmax(outputs, axis=-1).astype(labels.dtype) == labels).astype(float)
+    hits = jnp.argmax(outputs, axis=-1).astype(labels.dtype) == labels
+    return (hits & jnp.all(jnp.isfinite(outputs), axis=-1)).astype(float)
 
 
 class Figures(NamedTuple):

@@ -190,11 +190,12 @@ def _loop(
         history.trained(log, rounds, seconds)
         if config.engine.on_nonfinite == "stop" and log.nonfinite.any():
             raise _not_finite(log, history.rounds - rounds + 1, federation.clients)
-        with np.errstate(invalid="ignore"):
+        with np.errstate(invalid="ignore"):  # a round may have selected no benign client
             loss = log.loss / log.samples
         row, timing = None, {"round": history.rounds, "rounds": rounds, "seconds": seconds}
-        if not np.isfinite(loss).all():
-            bad = history.rounds - rounds + 1 + int(np.argmin(np.isfinite(loss)))
+        lost = ~np.isfinite(log.loss) | (log.nonfinite == engine.selected)  # nothing finite came
+        if lost.any():
+            bad = history.rounds - rounds + 1 + int(np.argmax(lost))
             raise _diverged(config, f"the training loss is not finite in round {bad}")
         if history.rounds % config.eval_every == 0 or history.rounds == config.rounds:
             clock = time.perf_counter()
@@ -202,7 +203,7 @@ def _loop(
             timing["evaluate_seconds"] = time.perf_counter() - clock
             sums = Sums(sums.loss[benign], sums.correct[benign])
             found = figures(sums, federation.counts[benign], config.selection.on)
-            if not np.isfinite(found.test.loss["pm"]).all():
+            if not np.isfinite(found.test.loss["pm"]).any():
                 raise _diverged(config, f"test losses are not finite after round {history.rounds}")
             row = history.evaluated(float(loss[-1]), found)
             if folder is not None:

@@ -295,3 +295,16 @@ def test_it_may_also_end_the_run_or_be_kept():
 def test_a_round_without_any_finite_message_ends_the_run():
     with pytest.raises(fj.RunError, match=r"diverged: .* in round"):
         tiny(method={"lr": 1e30})
+
+
+def test_attackers_alone_do_not_end_a_run():
+    """Two of six are selected: some rounds have no benign client, and so no training loss."""
+    result = tiny(
+        rounds=20,
+        eval_every=1,
+        participation={"clients_per_round": 2},
+        attack={"name": "gaussian", "fraction": 0.5},
+    )
+    among = np.isnan(result.metrics["train_loss"])
+    assert 0 < among.sum() < 20
+    assert np.isfinite(result.metrics["pm_loss"]).all()

@@ -1,10 +1,11 @@
 """Per-client figures against a direct computation, and the hybrid choice."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from flamejax.evaluate import Sums, evenness, figures, gap, summarize
+from flamejax.evaluate import Sums, correct, evenness, figures, gap, summarize
 from flamejax.federation import TEST, TRAIN, VALIDATION
 
 from .problems import blobs, set_up, small_net
@@ -95,3 +96,9 @@ def test_the_gap_is_what_personalization_gains():
     assert gap(figures(SUMS, COUNTS, "validation").test) == pytest.approx((20 - 22) / 30)
     alone = jax.tree.map(lambda x: x[:, :1], SUMS)
     assert gap(figures(alone, COUNTS, "validation").test) is None
+
+
+def test_outputs_that_are_not_finite_are_wrong():
+    outputs = jnp.array([[0.0, 1.0], [jnp.nan, 0.0], [jnp.inf, 0.0], [2.0, 1.0]])
+    hits = correct(outputs, jnp.array([1, 0, 0, 0], jnp.int32))
+    assert hits.tolist() == [1, 0, 0, 1]
