@@ -166,6 +166,8 @@ def _stop_requests() -> Iterator[list[int]]:
     finally:
         for number, handler in before:
             signal.signal(number, handler)
+    if asked:  # too late to stop this run: it is for whatever comes next
+        signal.raise_signal(asked[0])
 
 
 def _loop(

@@ -308,3 +308,13 @@ def test_attackers_alone_do_not_end_a_run():
     among = np.isnan(result.metrics["train_loss"])
     assert 0 < among.sum() < 20
     assert np.isfinite(result.metrics["pm_loss"]).all()
+
+
+def test_a_lie_counts_even_if_its_training_went_wrong():
+    """All clients diverge, the attackers' messages are noise all the same: something is heard."""
+    result = tiny(
+        method={"name": "fedavg", "lr": 1e30, "batch": 16},
+        attack={"name": "gaussian", "fraction": 0.5},
+    )
+    assert result.metrics["nonfinite"].tolist() == [6, 6]  # three benign clients, every round
+    assert np.isnan(result.metrics["train_loss"]).all()

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
-from flamejax import registry
+from flamejax import registry, runner
 from flamejax.cli import main
 
 FILES = {"config.toml", "metrics.jsonl", "timings.jsonl", "clients.npz", "environment.json"}
@@ -282,3 +282,11 @@ def test_interrupted_run_leaves_its_folder_in_order(long_runs, number):
     measured = [row["round"] for row in lines(folder / "metrics.jsonl")]
     assert measured == list(range(1, len(measured) + 1))
     assert len(measured) <= summary(folder)["rounds"] < 10_000_000
+
+
+def test_a_request_that_comes_too_late_to_stop_a_run_is_passed_on():
+    ran = []
+    with pytest.raises(KeyboardInterrupt), runner._stop_requests() as stop:
+        signal.raise_signal(signal.SIGINT)
+        ran.append(len(stop))
+    assert ran == [1]

@@ -223,7 +223,8 @@ def make_round(
                 message = tree.where(malicious, lie, message)
             ok = jnp.array(True)
             if rules.on_nonfinite != "keep":
-                ok = tree.finite((message, info.loss))
+                # the server cannot see how a lie came about
+                ok = tree.finite(message) & (malicious | jnp.isfinite(info.loss))
             weight = jnp.where(ok, setting.weight[number], 0)
             told = message
             if recall:  # only the change of a message moves the mean over all
@@ -233,7 +234,7 @@ def make_round(
             summed = (
                 None if rules.stacked else told,
                 weight,
-                jnp.where(ok, counts * info.loss, 0),
+                jnp.where(counts > 0, info.loss, 0),
                 counts * info.samples,
                 info.steps,
             )
