@@ -286,7 +286,12 @@ def test_interrupted_run_leaves_its_folder_in_order(long_runs, number):
 
 def test_a_request_that_comes_too_late_to_stop_a_run_is_passed_on():
     ran = []
-    with pytest.raises(KeyboardInterrupt), runner._stop_requests() as stop:
-        signal.raise_signal(signal.SIGINT)
-        ran.append(len(stop))
+
+    def finished_run():
+        with runner._stop_requests() as stop:
+            signal.raise_signal(signal.SIGINT)
+            ran.append(len(stop))
+
+    with pytest.raises(KeyboardInterrupt):
+        finished_run()
     assert ran == [1]
