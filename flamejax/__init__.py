@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from flamejax.models import from_flax
     from flamejax.registry import register
     from flamejax.runner import Result, run
-    from flamejax.types import Dataset, Method, Model
+    from flamejax.types import Aggregator, Attack, Dataset, Method, Model
 
 __version__ = "0.1.0"
 
@@ -27,6 +27,8 @@ _HOMES = {
     "compare": "comparer",
     "Comparison": "comparison",
     "Config": "config",
+    "Aggregator": "types",
+    "Attack": "types",
     "Dataset": "types",
     "Method": "types",
     "Model": "types",
@@ -35,6 +37,8 @@ _HOMES = {
 }
 
 __all__ = [
+    "Aggregator",
+    "Attack",
     "Comparison",
     "Config",
     "Dataset",

@@ -8,7 +8,6 @@ import flamejax as fj
 from flamejax import registry
 from flamejax.config import AggregatorSettings, AttackSettings
 from flamejax.methods.common import LocalSgd, gradient
-from flamejax.types import Aggregator, Attack
 
 from .problems import blobs, small_net
 
@@ -43,7 +42,7 @@ class Silence(AttackSettings):
     name: str = "silence"
 
     def build(self):
-        return Attack(craft=lambda hyper, key, message: jax.tree.map(jnp.zeros_like, message))
+        return fj.Attack(craft=lambda hyper, key, message: jax.tree.map(jnp.zeros_like, message))
 
 
 class Loudest(AggregatorSettings):
@@ -54,7 +53,7 @@ class Loudest(AggregatorSettings):
             away = total(jnp.sum((messages - center[None]) ** 2, axis=1))
             return messages[jnp.argmax(jnp.where(weights > 0, away, -1))]
 
-        return Aggregator(combine)
+        return fj.Aggregator(combine)
 
 
 @pytest.fixture(autouse=True)
