@@ -141,7 +141,7 @@ def draw_fairness(figure: Figure, comparison: Comparison) -> Figure:
             names.append((there[0], row["label"], style))
     axes.set(xlabel="variance of test loss over clients", ylabel="test accuracy, mean over clients")
     spread = [point.x for point in points if point.x > 0]
-    if spread and max(spread) > 20 * min(spread):
+    if spread and max(spread) > 8 * min(spread):
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter("{x:g}")
     axes.margins(0.14, 0.16)
