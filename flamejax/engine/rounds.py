@@ -216,11 +216,14 @@ def make_round(
                 setting.hyper, state.server, client.state, shard, jax.random.fold_in(key, number)
             )
             malicious = setting.malicious[number]
-            if attack.craft:
-                lie = attack.craft(
-                    setting.attack, jax.random.fold_in(key, clients + 1 + number), message
+            if craft := attack.craft:
+                noise = jax.random.fold_in(key, clients + 1 + number)
+                message = lax.cond(
+                    malicious,
+                    lambda message: craft(setting.attack, noise, message),
+                    lambda message: message,
+                    message,
                 )
-                message = tree.where(malicious, lie, message)
             ok = jnp.array(True)
             if rules.on_nonfinite != "keep":
                 # the server cannot see how a lie came about
