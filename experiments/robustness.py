@@ -22,13 +22,8 @@ CONFIG = Path(__file__).parents[1] / "configs" / "mnist_hybrid_robustness.toml"
 ATTACKS = ("label_poison", "same_value", "sign_flip", "gaussian")
 FRACTIONS = (0.0, 0.2, 0.5, 0.8)
 # multi-Krum is FedAvg with another aggregator; it has no personalized models
-SHOWN = {
-    "flame": ("pm", "gm", "hm"),
-    "pfedme": ("pm", "gm"),
-    "ditto": ("pm", "gm"),
-    "fedavg": ("gm",),
-}
-LINES = {"pm": "-", "gm": "--", "hm": ":"}
+SHOWN = dict.fromkeys(("flame", "pfedme", "ditto"), ("pm", "gm", "hm")) | {"fedavg": ("gm",)}
+LINES = {"pm": "-", "gm": "--"}  # HM is in the table
 
 
 def methods(form: str) -> list[str]:
@@ -75,7 +70,7 @@ def draw(found: dict[tuple[str, float], list[dict]]) -> plt.Figure:
     figure, panels = plt.subplots(1, 4, figsize=(13, 3.6), sharey=True, layout="constrained")
     for axes, attack in zip(panels, ATTACKS, strict=True):
         for number, (method, models) in enumerate(SHOWN.items()):
-            for model in models:
+            for model in (m for m in models if m in LINES):
                 values = [found[attack, f][number][f"{model}_accuracy_mean"] for f in FRACTIONS]
                 look = {"color": COLORS[method], "marker": "o", "ms": 3.5, "lw": 1.6}
                 axes.plot(FRACTIONS, values, LINES[model], label=title(method, model), **look)
