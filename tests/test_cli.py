@@ -240,10 +240,19 @@ def test_full_disk(name, tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.usefixtures("_compile_once")
-@pytest.mark.parametrize("rounds", [2, 3])  # seen in the last evaluation, or while training
-def test_divergence(rounds, tmp_path, capsys):
-    assert run(tmp_path / "out", *sets("method.lr=1e30", f"rounds={rounds}")) == 3
-    assert "method.lr (now 1e+30)" in only_line(capsys)
+@pytest.mark.parametrize(  # seen in the messages, in an evaluation
+    ("rate", "rounds", "check", "said"),
+    [
+        ("1e+17", 3, "drop", "training loss is not finite in round 2"),
+        ("1e+30", 2, "keep", "test losses are not finite after round 2"),
+    ],
+)
+def test_divergence(rate, rounds, check, said, tmp_path, capsys):
+    settings = sets(f"method.lr={rate}", f"rounds={rounds}", f"engine.on_nonfinite={check}")
+    assert run(tmp_path / "out", *settings) == 3
+    line = only_line(capsys)
+    assert f"method.lr (now {rate})" in line
+    assert said in line
     assert summary(tmp_path / "out")["status"] == "diverged"
     for row in lines(tmp_path / "out" / "metrics.jsonl"):
         assert row["pm"]["loss"] is not None
