@@ -55,6 +55,14 @@ class Data(Section):
     # pydantic refuse what is not Unicode, and so cannot be written to config.toml
     dir: Annotated[str, Field(max_length=4096), AfterValidator(_absolute)] = ""
     limit: Literal["all"] | Count = "all"  # use only so many samples, drawn by the seed
+    # generated data, synthetic and linreg:
+    samples: Count = 100  # per client; synthetic with partition.name = "natural" draws its own
+    features: Count = 60
+    alpha: NonNegative = 1.0  # synthetic: spread of the clients' models,
+    beta: NonNegative = 1.0  # and of their inputs
+    spread: NonNegative = 1.0  # linreg: standard deviation of the clients' true parameters,
+    noise: NonNegative = 1.0  # of the targets,
+    scale: Positive = 1.0  # and b in X'X = N b I
 
 
 class Partition(Section):
@@ -69,7 +77,7 @@ class Partition(Section):
 
 
 class ModelChoice(Section):
-    name: str = "mlp"
+    name: str = "auto"  # the paper's network for the data set
 
 
 class Named(Section):

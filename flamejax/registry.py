@@ -67,10 +67,23 @@ _ENTRIES: dict[str, dict[str, tuple[Any, str]]] = {
         "mnist_mini": ("flamejax.datasets.mnist_mini:load", "7,936 digits by 70 writers, bundled"),
         "mnist": ("flamejax.datasets.idx:mnist", "70,000 digits, idx files in data.dir"),
         "fashion_mnist": ("flamejax.datasets.idx:fashion_mnist", "70,000 garments, idx files"),
+        "medical_mnist": ("flamejax.datasets.images:medical_mnist", "58,954 scans, class folders"),
+        "cifar10": ("flamejax.datasets.cifar:cifar10", "60,000 photos, binary batches or folders"),
+        "femnist": ("flamejax.datasets.femnist:femnist", "382,705 digits by 3,383 writers"),
+        "images": ("flamejax.datasets.images:images", "your own class folders, or a zip of them"),
+        "npz:PATH": ("flamejax.datasets.npz:load", "your own arrays: images, labels, writers"),
+        "tfds:NAME": ("flamejax.datasets.tfds:load", "image classes of TensorFlow Datasets"),
+        "synthetic": ("flamejax.datasets.synthetic:synthetic", "Synthetic(alpha, beta), generated"),
+        "linreg": ("flamejax.datasets.linreg:linreg", "linear regression, generated"),
     },
     "models": {
+        "auto": ("flamejax.models.dense:mlp", "the paper's for the data set, otherwise mlp"),
         "mlp": ("flamejax.models.dense:mlp", "784-128-64-10, ReLU"),
         "mlr": ("flamejax.models.dense:mlr", "multinomial logistic regression"),
+        "cnn_cifar": ("flamejax.models.cnn:cnn_cifar", "conv 16, conv 32, dense 128"),
+        "cnn_medical": ("flamejax.models.cnn:cnn_medical", "conv 32, conv 16, dropout, dense 64"),
+        "cnn_femnist": ("flamejax.models.cnn:cnn_femnist", "conv 32 (7x7), conv 64, 62 outputs"),
+        "linear": ("flamejax.models.dense:linear", "linear regression, squared loss"),
     },
 }
 
@@ -104,13 +117,22 @@ def describe(kind: str) -> dict[str, str]:
 
 def check(kind: str, name: str, key: str) -> None:
     """Refuse an unknown name, in the words of the config key that held it."""
-    if name not in _ENTRIES[kind]:
+    if entry(kind, name) is None:
         hint = nearest(name, names(kind))
         raise InputError(f"{key} = {short(name)} is not one of the {kind}{hint}")
 
 
+def entry(kind: str, name: str) -> str | None:
+    """The entry that a name belongs to: its own, or for a `prefix:rest` that of its prefix."""
+    if name in _ENTRIES[kind]:
+        return name
+    prefix, colon, rest = name.partition(":")
+    open_ended = (e for e in _ENTRIES[kind] if colon and rest and e.startswith(f"{prefix}:"))
+    return next(open_ended, None)
+
+
 def get(kind: str, name: str) -> Any:
-    target = _ENTRIES[kind][name][0]
+    target = _ENTRIES[kind][entry(kind, name) or name][0]
     if not isinstance(target, str):
         return target
     module, _, attribute = target.partition(":")

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from flamejax import datasets, registry
+from flamejax import datasets, models, registry
 from flamejax.config import Config, lay_over, load, make
 from flamejax.engine import Engine, RoundInfo, State, build
 from flamejax.errors import InputError, RunError
@@ -79,8 +79,13 @@ def run(
     if folder is not None:
         check_free(folder)
     x64 = jax.enable_x64(True) if config.engine.precision == "float64" else nullcontext()
-    with _stop_requests() as stop, x64, progress_bar(config.rounds, quiet) as watch:
-        return _run(config, own, folder, watch, stop)
+    started, rng = time.perf_counter(), np.random.default_rng(config.seed)
+    with _stop_requests() as stop, x64:
+        if not isinstance(data, Dataset):
+            data = datasets.load(config.data, rng, quiet)
+        federation = federate(config, datasets.check(data), rng)
+        with progress_bar(config.rounds, quiet) as watch:
+            return _run(config, own, data.classes, federation, folder, watch, stop, started)
 
 
 def _values(config: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -96,15 +101,15 @@ def _values(config: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
 def _run(
     config: Config,
     own: Mapping[str, Any],
+    classes: int,
+    federation: Federation,
     out: Path | None,
     watch: Watcher,
     stop: list[int],
+    started: float,
 ) -> Result:
-    started = time.perf_counter()
-    rng = np.random.default_rng(config.seed)
-    data = datasets.check(own["data"]) if "data" in own else datasets.load(config.data, rng)
-    federation = federate(config, data, rng)
-    model = own.get("model") or registry.get("models", config.model.name)(data.classes)
+    name = "own" if "model" in own else models.choose(config.model.name, config.data.name)
+    model = own["model"] if "model" in own else registry.get("models", name)(classes)
     asked = config.engine.rounds_per_call
     per_call = min(config.eval_every if asked == "auto" else asked, config.rounds)
     engine = build(config, config.method.build(model), model, federation, per_call)
@@ -130,7 +135,7 @@ def _run(
         summary={
             "status": status,
             "data": "own" if "data" in own else config.data.name,
-            "model": "own" if "model" in own else config.model.name,
+            "model": name,
             **history.summary(engine, federation, time.perf_counter() - started),
         },
         models=lambda client: engine.models(state, client),

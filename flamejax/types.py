@@ -25,6 +25,7 @@ class Dataset(NamedTuple):
     writers: np.ndarray | None = None  # [N] who produced each sample, when known
     mean: float = 0.0  # uint8 samples reach the model as (x / 255 - mean) / std
     std: float = 1.0
+    class_names: tuple[str, ...] = ()  # [classes], when known
 
 
 class Batch(NamedTuple):

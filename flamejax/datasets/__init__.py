@@ -10,9 +10,9 @@ from flamejax.errors import InputError
 from flamejax.types import Dataset
 
 
-def load(settings: Data, rng: np.random.Generator) -> Dataset:
+def load(settings: Data, rng: np.random.Generator, quiet: bool = True) -> Dataset:
     """The data set named by the settings, cut to `data.limit` samples drawn at random."""
-    data = check(registry.get("datasets", settings.name)(settings))
+    data = check(registry.get("datasets", settings.name)(settings, quiet))
     if settings.limit == "all":
         return data
     if settings.limit > len(data.labels):

@@ -23,7 +23,7 @@ UBYTE, INT = 0x08, 0x0C  # an idx file's code of what it holds
 _DTYPES: dict[int, np.dtype] = {UBYTE: np.dtype(np.uint8), INT: np.dtype(">i4")}
 
 
-def mnist(settings: Data) -> Dataset:
+def mnist(settings: Data, quiet: bool = True) -> Dataset:
     folder = _folder(settings)
     data = _images_and_labels(folder)
     parts = [_look_for(folder, f"qmnist-{split}-labels-idx2-int") for split in ("train", "test")]
@@ -38,7 +38,7 @@ def mnist(settings: Data) -> Dataset:
     return data._replace(writers=np.unique(writers, return_inverse=True)[1].astype(np.int32))
 
 
-def fashion_mnist(settings: Data) -> Dataset:
+def fashion_mnist(settings: Data, quiet: bool = True) -> Dataset:
     return _images_and_labels(_folder(settings))
 
 

@@ -11,7 +11,7 @@ from flamejax.datasets.idx import MNIST_MEAN, MNIST_STD
 from flamejax.types import Dataset
 
 
-def load(settings: Data) -> Dataset:
+def load(settings: Data, quiet: bool = True) -> Dataset:
     with (files("flamejax.datasets") / "mnist_mini.npz").open("rb") as file:
         arrays = np.load(file, allow_pickle=False)
         return Dataset(

@@ -11,6 +11,23 @@ from jax import Array, lax
 
 from flamejax.types import Model
 
+_PAPERS = {  # the paper's network for a data set; for all others the multilayer perceptron
+    "medical_mnist": "cnn_medical",
+    "cifar10": "cnn_cifar",
+    "femnist": "cnn_femnist",
+    "synthetic": "mlr",
+    "linreg": "linear",
+}
+
+
+def choose(name: str, data: str) -> str:
+    """What `model.name` stands for with the data set `data.name`.
+
+    >>> choose("auto", "tfds:cifar10"), choose("auto", "mnist"), choose("mlr", "mnist")
+    ('cnn_cifar', 'mlp', 'mlr')
+    """
+    return _PAPERS.get(data.removeprefix("tfds:"), "mlp") if name == "auto" else name
+
 
 def cross_entropy(logits: Array, labels: Array) -> Array:
     """Softmax cross-entropy of each sample: logits [B, K], labels [B] -> [B]."""
