@@ -4,22 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
-from flamejax import __version__, registry
+from flamejax import __version__, cli_data, registry
+from flamejax.arguments import BAD_INPUT, DONE, FAILED, Parser, add_settings, settings
 from flamejax.errors import InputError, RunError
-
-DONE, BAD_INPUT, FAILED = 0, 2, 3
-
-
-class Parser(argparse.ArgumentParser):
-    """Errors in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        raise InputError(f"{message} (see {self.prog} --help)")
 
 
 def parser() -> Parser:
@@ -33,7 +24,7 @@ def parser() -> Parser:
         description="Train one method and write a results folder. With no arguments: FLAME on "
         "the bundled digits, hybrid skew, 10 clients.",
     )
-    _add_settings(run, "change one setting, e.g. --set method.lam=3 (repeatable)")
+    _add_run(run, "change one setting, e.g. --set method.lam=3 (repeatable)")
     run.set_defaults(action=run_command)
 
     compare = commands.add_parser(
@@ -44,7 +35,7 @@ def parser() -> Parser:
         "folder below DIR/runs; with the DIR of an earlier comparison, its finished runs are not "
         "repeated.",
     )
-    _add_settings(
+    _add_run(
         compare,
         "change one setting of all runs (repeatable); a method.KEY reaches the methods that have "
         "it, e.g. --set method.lr=0.05, while the [method] of CONFIG.toml is for the one it names",
@@ -64,24 +55,16 @@ def parser() -> Parser:
     )
     compare.set_defaults(action=compare_command)
 
+    cli_data.add(commands)
+
     show = commands.add_parser("list", help="what can be named in a config")
     show.add_argument("kind", nargs="?", choices=registry.KINDS, metavar="|".join(registry.KINDS))
     show.set_defaults(action=list_command)
     return top
 
 
-def _add_settings(command: argparse.ArgumentParser, help_on_set: str) -> None:
-    command.add_argument(
-        "config", nargs="?", metavar="CONFIG.toml", help="settings; default: built in"
-    )
-    command.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        dest="assignments",
-        help=help_on_set,
-    )
+def _add_run(command: argparse.ArgumentParser, help_on_set: str) -> None:
+    add_settings(command, help_on_set)
     command.add_argument("--out", type=Path, metavar="DIR", help="results; default: runs/...")
     command.add_argument("--quiet", action="store_true", help="no progress bar and no table")
 
@@ -117,7 +100,7 @@ def run_command(options: argparse.Namespace) -> int:
     from flamejax import config as configs
     from flamejax import records
 
-    values, changes = _settings(options)
+    values, changes = settings(options)
     config = configs.make(configs.lay_over(values, changes))
     stem = f"{config.method.name}-{config.data.name}-{config.partition.name}-seed{config.seed}"
     out = options.out or records.default_path(stem)
@@ -137,7 +120,7 @@ def run_command(options: argparse.Namespace) -> int:
 
 
 def compare_command(options: argparse.Namespace) -> int:
-    values, changes = _settings(options)
+    values, changes = settings(options)
 
     from flamejax import records
     from flamejax.comparer import METHODS, compare_all
@@ -155,19 +138,6 @@ def compare_command(options: argparse.Namespace) -> int:
         show(comparison, out)
     diverged = [run["name"] for run in comparison.runs if run["status"] != "finished"]
     return _say(f"diverged: {'; '.join(diverged)}", FAILED) if diverged else DONE
-
-
-def _settings(options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The values of the config file, and those of --set."""
-    from flamejax import config as configs
-
-    # a termination request ends a run like Ctrl-C does: with its folder in order
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    values: dict[str, Any] = {} if options.config is None else configs.load(options.config)
-    changes: dict[str, Any] = {}
-    for assignment in options.assignments:
-        configs.override(changes, assignment)
-    return values, changes
 
 
 def entry() -> NoReturn:
