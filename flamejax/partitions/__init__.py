@@ -30,16 +30,21 @@ def deal(rng: np.random.Generator, data: Dataset, settings: Partition) -> list[n
     rule = registry.get("partitions", settings.name)
     options = settings.model_dump(exclude={"name", "held_out"})
     parts = rule(rng, data.labels, writers=data.writers, **options)
-    small = min(range(clients), key=lambda i: len(parts[i]))
-    if len(parts[small]) < least:
-        raise InputError(
-            f"partition.min_samples = {least}: client {small} gets only {len(parts[small])} "
-            "samples; lower it, or take fewer clients"
-        )
+    check_least(np.array([len(part) for part in parts]), least)
     return parts
 
 
-_LABEL_FREE = ("iid", "quality", "quantity", "writer")
+_LABEL_FREE = ("iid", "quality", "quantity", "writer", "natural")
+
+
+def check_least(sizes: np.ndarray, least: int) -> None:
+    """Refuse sizes [C] that leave a client with too few samples."""
+    small = int(np.argmin(sizes))
+    if sizes[small] < least:
+        raise InputError(
+            f"partition.min_samples = {least}: client {small} gets only {sizes[small]} "
+            "samples; lower it, or take fewer clients"
+        )
 
 
 def dirichlet_shares(rng: np.random.Generator, beta: float, clients: int) -> np.ndarray:
