@@ -45,12 +45,18 @@ def _absolute(path: str) -> str:
     return os.path.abspath(path) if path else ""
 
 
+def _absolute_name(name: str) -> str:
+    """A data set's name; a file that is named in it is meant wherever the config is run again."""
+    kind, _, path = name.partition(":")
+    return f"npz:{_absolute(path)}" if kind == "npz" and path else name
+
+
 class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class Data(Section):
-    name: str = "mnist_mini"
+    name: Annotated[str, Field(max_length=4096), AfterValidator(_absolute_name)] = "mnist_mini"
     # folder (or archive) that holds the files; not needed for bundled data. The bound also makes
     # pydantic refuse what is not Unicode, and so cannot be written to config.toml
     dir: Annotated[str, Field(max_length=4096), AfterValidator(_absolute)] = ""

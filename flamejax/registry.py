@@ -72,6 +72,7 @@ _ENTRIES: dict[str, dict[str, tuple[Any, str]]] = {
         "femnist": ("flamejax.datasets.femnist:femnist", "382,705 digits by 3,383 writers"),
         "images": ("flamejax.datasets.images:images", "your own class folders, or a zip of them"),
         "npz:PATH": ("flamejax.datasets.npz:load", "your own arrays: images, labels, writers"),
+        "kept:NAME": ("flamejax.datasets.importing:load_kept", "what was imported as NAME"),
         "tfds:NAME": ("flamejax.datasets.tfds:load", "image classes of TensorFlow Datasets"),
         "synthetic": ("flamejax.datasets.synthetic:synthetic", "Synthetic(alpha, beta), generated"),
         "linreg": ("flamejax.datasets.linreg:linreg", "linear regression, generated"),

@@ -178,7 +178,7 @@ def test_missing_file_is_named(folder, name):
 
 def test_data_dir_must_be_a_folder(tmp_path):
     (tmp_path / "file").write_text("")
-    for place in ("", tmp_path / "file", tmp_path / "nowhere", tmp_path / "nul\0byte"):
+    for place in (tmp_path / "file", tmp_path / "nowhere", tmp_path / "nul\0byte"):
         for name in ("mnist", "fashion_mnist"):
             text = refusal(place, name)
             assert text.startswith(f"data.dir = '{place}' is not a folder; {name} needs")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from flamejax import registry
@@ -9,10 +11,13 @@ from flamejax.config import Data
 from flamejax.errors import InputError
 from flamejax.types import Dataset
 
+# sets with a name of their own that are read from files in data.dir, or else were imported
+FROM_FILES = ("mnist", "fashion_mnist", "medical_mnist", "cifar10", "femnist")
+
 
 def load(settings: Data, rng: np.random.Generator, quiet: bool = True) -> Dataset:
     """The data set named by the settings, cut to `data.limit` samples drawn at random."""
-    data = check(registry.get("datasets", settings.name)(settings, quiet))
+    data = check(_read(settings, quiet))
     if settings.limit == "all":
         return data
     if settings.limit > len(data.labels):
@@ -23,6 +28,14 @@ def load(settings: Data, rng: np.random.Generator, quiet: bool = True) -> Datase
     kept = np.sort(rng.choice(len(data.labels), settings.limit, replace=False))
     writers = None if data.writers is None else data.writers[kept]
     return data._replace(images=data.images[kept], labels=data.labels[kept], writers=writers)
+
+
+def _read(settings: Data, quiet: bool) -> Any:
+    if not settings.dir and settings.name in FROM_FILES:
+        from flamejax.datasets.importing import load_known
+
+        return load_known(settings, quiet)
+    return registry.get("datasets", settings.name)(settings, quiet)
 
 
 def check(data: Dataset) -> Dataset:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import stat
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path, PureWindowsPath
+from pathlib import Path
 from typing import NamedTuple
 
 from flamejax.errors import InputError
@@ -88,7 +89,7 @@ def check_members(path: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.Zip
 
 def _unsafe(name: str) -> str:
     """What is wrong with a member's name, if anything."""
-    if "\0" in name or "\\" in name or PureWindowsPath(name).drive:
+    if re.search(r"[\0\\]|^[A-Za-z]:", name):
         return "a name with a backslash, a drive letter or a zero byte"
     if name.startswith("/"):
         return "an absolute name"

@@ -14,11 +14,14 @@ from pathlib import Path
 import numpy as np
 
 from flamejax.config import Data
+from flamejax.datasets.archive import digest_files
 from flamejax.errors import InputError
 from flamejax.types import Dataset
 
 MNIST_MEAN, MNIST_STD = 0.1307, 0.3081
 CLASSES = 10
+SPLITS = ("train", "t10k")
+QMNIST = ("qmnist-train-labels-idx2-int", "qmnist-test-labels-idx2-int")
 UBYTE, INT = 0x08, 0x0C  # an idx file's code of what it holds
 _DTYPES: dict[int, np.dtype] = {UBYTE: np.dtype(np.uint8), INT: np.dtype(">i4")}
 
@@ -26,7 +29,7 @@ _DTYPES: dict[int, np.dtype] = {UBYTE: np.dtype(np.uint8), INT: np.dtype(">i4")}
 def mnist(settings: Data, quiet: bool = True) -> Dataset:
     folder = _folder(settings)
     data = _images_and_labels(folder)
-    parts = [_look_for(folder, f"qmnist-{split}-labels-idx2-int") for split in ("train", "test")]
+    parts = [_look_for(folder, stem) for stem in QMNIST]
     if parts[0] is None or parts[1] is None:
         return data
     train, test = read(parts[0], 2, INT), read(parts[1], 2, INT)
@@ -40,6 +43,21 @@ def mnist(settings: Data, quiet: bool = True) -> Dataset:
 
 def fashion_mnist(settings: Data, quiet: bool = True) -> Dataset:
     return _images_and_labels(_folder(settings))
+
+
+def holds(folder: Path) -> bool:
+    return _look_for(folder, f"{SPLITS[0]}-images-idx3-ubyte") is not None
+
+
+def t10k_labels(folder: Path) -> np.ndarray:
+    return read(_find(folder, f"{SPLITS[1]}-labels-idx1-ubyte"), 1)
+
+
+def digest(folder: Path) -> str:
+    """Of all that is read from a folder."""
+    stems = [f"{split}-{kind}-ubyte" for split in SPLITS for kind in ("images-idx3", "labels-idx1")]
+    paths = [_look_for(folder, stem) for stem in (*stems, *QMNIST)]
+    return digest_files(folder, [path.name for path in paths if path is not None])
 
 
 def read(path: Path, dims: int, code: int = UBYTE) -> np.ndarray:
@@ -69,7 +87,7 @@ def read(path: Path, dims: int, code: int = UBYTE) -> np.ndarray:
 
 def _images_and_labels(folder: Path) -> Dataset:
     images, labels = [], []
-    for split in ("train", "t10k"):
+    for split in SPLITS:
         path = _find(folder, f"{split}-images-idx3-ubyte")
         images.append(read(path, 3))
         named = _find(folder, f"{split}-labels-idx1-ubyte")

@@ -20,6 +20,7 @@ from flamejax.datasets.archive import BROKEN, MAX_BYTES, check_members, refusal,
 from flamejax.errors import InputError
 from flamejax.types import Dataset
 
+BROKEN_ARRAY = BROKEN + (SyntaxError, TypeError, KeyError)  # noqa: RUF005 (mypy)
 SYNONYMS = {"x": "images", "y": "labels"}
 KEYS = ("images", "labels", "writers", "class_names", "mean", "std", *SYNONYMS)
 
@@ -113,7 +114,7 @@ def read(path: Path, keys: Collection[str]) -> dict[str, np.ndarray]:
                     raise
                 except MemoryError:
                     raise refusal(path, f"{key} does not fit in memory") from None
-                except (*BROKEN, SyntaxError, TypeError, KeyError) as error:
+                except BROKEN_ARRAY as error:
                     raise refusal(path, f"{key} cannot be read: {error}") from None
     return found
 

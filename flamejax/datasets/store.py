@@ -12,6 +12,7 @@ import json
 import os
 import re
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from flamejax.datasets import npz
-from flamejax.datasets.archive import read_file, refusal, shown
+from flamejax.datasets.archive import BROKEN, read_file, refusal, shown
 from flamejax.errors import InputError
 from flamejax.types import Dataset
 
@@ -65,14 +66,14 @@ def cached(name: str, source: Path, digest: str, build: Callable[[], Dataset]) -
     return data
 
 
-def keep(name: str, data: Dataset, source: Path | str, digest: str) -> Kept:
-    """Store a set and remember it by its name."""
+def keep(name: str, data: Dataset, source: Path | str, digest: str, kind: str = "") -> Kept:
+    """Store a set and remember it by its name; `kind` is what its source is read as, if another."""
     if not NAME.fullmatch(name):
         raise InputError(f"'{shown(name)}' cannot name a data set; use letters, digits, - and _")
-    path = place(name, digest)
+    path = place(kind or name, digest)
     try:
-        if not path.exists():
-            write(path, data, {"name": name, "source": str(source), "digest": digest})
+        if not _intact(path):
+            write(path, data, {"name": kind or name, "source": str(source), "digest": digest})
         new = Kept(
             name=name,
             path=path,
@@ -164,6 +165,15 @@ def write(path: Path, data: Dataset, meta: dict[str, Any]) -> None:
         arrays["class_names"] = np.array(data.class_names)
     arrays["meta"] = np.array(about)
     _write(path, lambda file: np.savez(file, allow_pickle=False, **arrays))  # type: ignore
+
+
+def _intact(path: Path) -> bool:
+    """Whether a file is there and its checksums hold."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.testzip() is None
+    except BROKEN:
+        return False
 
 
 def say(what: str) -> None:
