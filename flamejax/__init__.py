@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from flamejax.errors import InputError, RunError
 
 if TYPE_CHECKING:
+    from flamejax.catalog import load_data
     from flamejax.comparer import compare
     from flamejax.comparison import Comparison
     from flamejax.config import Config
@@ -33,6 +34,7 @@ _HOMES = {
     "Method": "types",
     "Model": "types",
     "from_flax": "models",
+    "load_data": "catalog",
     "register": "registry",
 }
 
@@ -49,6 +51,7 @@ __all__ = [
     "RunError",
     "compare",
     "from_flax",
+    "load_data",
     "register",
     "run",
 ]

@@ -11,6 +11,7 @@ from flamejax import registry
 
 if TYPE_CHECKING:
     from flamejax.datasets.store import Kept
+    from flamejax.types import Dataset, Generator
 
 BUNDLED = Path(__file__).parent / "datasets" / "mnist_mini.npz"
 GENERATED = ("synthetic", "linreg")
@@ -37,21 +38,21 @@ KNOWN = {
     "mnist": Known(
         70_000, 10, (28, 28, 1),
         "handwritten digits; LeCun, Cortes, Burges; CC BY-SA 3.0",
-        "prepare, or import idx files",
+        "prepare or import idx files",
         f"{IDX}, with the two qmnist-*-labels-idx2-int.gz of QMNIST for its writers",
         tfds=True,
     ),
     "fashion_mnist": Known(
         70_000, 10, (28, 28, 1),
         "clothes and shoes; Zalando; MIT",
-        "prepare, or import idx files",
+        "prepare or import idx files",
         f"{IDX} from github.com/zalandoresearch/fashion-mnist",
         tfds=True,
     ),
     "cifar10": Known(
         60_000, 10, (32, 32, 3),
         "photographs of animals and vehicles; Krizhevsky; no explicit licence",
-        "prepare, or import files",
+        "prepare or import files",
         "the binary version (data_batch_*.bin) from www.cs.toronto.edu/~kriz/cifar.html, or a "
         "folder or zip of class folders",
         tfds=True,
@@ -71,6 +72,9 @@ KNOWN = {
     ),
 }  # fmt: skip
 
+# what files are that belong to no set above
+FORMS = {"idx": "idx files", "images": "class folders of images", "npz": "arrays"}
+
 
 def listing(imports: list[Kept]) -> Iterator[str]:
     """Lines for people, at most 80 wide but for paths: what there is, and where."""
@@ -85,8 +89,8 @@ def listing(imports: list[Kept]) -> Iterator[str]:
         yield f"  {known.about}"
         if found:
             yield f"  {found.path}"
-    for name, found in kept.items():
-        yield _entry(name, found, f"imported, {size(found.bytes)}")
+    for found in kept.values():
+        yield _entry(data_name(found), found, f"imported, {size(found.bytes)}")
         yield f"  {found.path}"
     yield ""
     for name, text in registry.describe("datasets").items():
@@ -95,6 +99,27 @@ def listing(imports: list[Kept]) -> Iterator[str]:
     yield ""
     yield "prepare: flamejax data prepare NAME downloads it (needs the extra 'tfds')"
     yield "import: flamejax data import PATH keeps files you have; its --help says which"
+
+
+def data_name(kept: Kept) -> str:
+    """What to write for `data.name` to use an import."""
+    return kept.name if kept.name in registry.names("datasets") else f"kept:{kept.name}"
+
+
+def load_data(name: str, dir: str | Path = "", quiet: bool = True) -> Dataset | Generator:
+    """The data set that a run with this `data.name` and `data.dir` would use.
+
+    >>> import flamejax as fj
+    >>> data = fj.load_data("mnist_mini")
+    >>> data.images.shape, data.classes, data.labels[:4].tolist()
+    ((7936, 28, 28, 1), 10, [7, 0, 2, 9])
+    """
+    import numpy as np
+
+    from flamejax import config, datasets
+
+    chosen = config.make({"data": {"name": name, "dir": str(dir)}}).data
+    return datasets.load(chosen, np.random.default_rng(0), quiet)
 
 
 def recognised() -> str:

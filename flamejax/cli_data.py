@@ -6,11 +6,14 @@ import argparse
 import re
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flamejax import catalog, registry
 from flamejax.arguments import DONE, add_settings, settings
 from flamejax.errors import InputError
+
+if TYPE_CHECKING:
+    from flamejax.datasets.store import Kept
 
 FORMS = (".png", ".pdf", ".svg")
 
@@ -87,27 +90,22 @@ def list_command(options: argparse.Namespace) -> int:
 
 
 def info_command(options: argparse.Namespace) -> int:
-    import numpy as np
-
-    from flamejax import config as configs
-    from flamejax import datasets
     from flamejax.report import data as report
     from flamejax.types import Dataset
 
-    chosen = configs.make({"data": {"name": options.name, "dir": options.dir}}).data
-    data = datasets.load(chosen, np.random.default_rng(0), quiet=False)
+    data = catalog.load_data(options.name, options.dir, quiet=False)
     if not isinstance(data, Dataset):
-        report.show_generated(chosen, data)
+        report.show_generated(options.name, data)
         return DONE
-    known = catalog.KNOWN.get(chosen.name)
-    report.show_data(chosen.name, data, known.about if known else "")
+    known = catalog.KNOWN.get(options.name)
+    report.show_data(options.name, data, known.about if known else "")
 
     from flamejax.report import data_figures
 
     if not data_figures.drawable(data):
         print("Not drawn: the samples are not images of bytes.")
         return DONE
-    path = options.out / f"{_stem(chosen.name)}.png"
+    path = options.out / f"{_stem(options.name)}.png"
     _write(path, data_figures.mosaic(data))
     print(f"Examples: {path}")
     return DONE
@@ -116,7 +114,8 @@ def info_command(options: argparse.Namespace) -> int:
 def import_command(options: argparse.Namespace) -> int:
     from flamejax.datasets import importing
 
-    started = time.perf_counter()
+    kind, started = importing.recognise(options.path), time.perf_counter()
+    print(f"{options.path}: {catalog.FORMS.get(kind, f'files of {kind}')}", flush=True)
     kept = importing.import_path(options.path, options.name, quiet=False)
     _welcome(kept, time.perf_counter() - started)
     return DONE
@@ -144,14 +143,14 @@ def prepare_command(options: argparse.Namespace) -> int:
     return DONE
 
 
-def _welcome(kept: Any, seconds: float) -> None:
+def _welcome(kept: Kept, seconds: float) -> None:
     shape = "x".join(map(str, kept.shape))
     writers = f", {kept.writers:,} writers" if kept.writers else ""
     print(
         f"{kept.name}: {kept.samples:,} samples of {shape}, {kept.classes} classes{writers}, in "
         f"{seconds:.1f} s",
         f"kept in {kept.path} ({catalog.size(kept.bytes)})",
-        f"flamejax run --set data.name={kept.name}",
+        f"flamejax run --set data.name={catalog.data_name(kept)}",
         sep="\n",
     )
 
@@ -169,11 +168,15 @@ def partition_command(options: argparse.Namespace) -> int:
             hint = "; name the config before --plot" if path.suffix == ".toml" else ""
             raise InputError(f"--plot {path}: should end in {', '.join(FORMS)}{hint}")
 
-    from flamejax.heterogeneity import assemble, clients_of
+    import jax
+
+    from flamejax.federation import assemble
+    from flamejax.heterogeneity import clients_of
     from flamejax.report import data as report
 
-    data, federation = assemble(config, quiet=False)
-    clients = clients_of(data, federation)
+    with jax.enable_x64(config.engine.precision == "float64"):  # generated numbers depend on it
+        data, federation = assemble(config, quiet=False)
+        clients = clients_of(data, federation)
     report.show_clients(config, clients)
     if path is not None:
         from flamejax.report import data_figures
@@ -184,9 +187,9 @@ def partition_command(options: argparse.Namespace) -> int:
 
 
 def _stem(name: str) -> str:
-    """A data set's name as the name of a file: npz:/a/b.npz is b, tfds:a/b is tfds-a-b."""
-    name = Path(name).stem if name.startswith("npz:") else name
-    return re.sub(r"[^\w.-]+", "-", name)
+    """A data set's name as the name of a file: npz:/a/b.npz is b, tfds:a/b is a-b."""
+    kind, _, rest = name.rpartition(":")
+    return re.sub(r"[^\w.-]+", "-", Path(rest).stem if kind == "npz" else rest)
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -14,9 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from flamejax import datasets
-from flamejax.config import Config
-from flamejax.federation import Federation, federate
+from flamejax.federation import Federation
 from flamejax.types import Dataset, Generator, Tree
 
 
@@ -40,12 +38,6 @@ class Clients(NamedTuple):
         per_client = ("counts", "held", "writers", "noise", "malicious")
         kept = {name: getattr(self, name) for name in per_client}
         return self._replace(**{name: v[some] for name, v in kept.items() if v is not None})
-
-
-def assemble(config: Config, quiet: bool = True) -> tuple[Dataset | Generator, Federation]:
-    rng = np.random.default_rng(config.seed)
-    data = datasets.load(config.data, rng, quiet)
-    return data, federate(config, data, rng)
 
 
 def clients_of(data: Dataset | Generator, federation: Federation) -> Clients:

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from flamejax.catalog import GENERATED, size
-from flamejax.config import Config, Data
+from flamejax.config import Config
 from flamejax.heterogeneity import Clients, gini, jensen_shannon, total_variation, variation
 from flamejax.report.comparison import SHAPED_BY
 from flamejax.types import Dataset, Generator
@@ -41,19 +41,15 @@ def show_data(name: str, data: Dataset, about: str) -> None:
         console.print(f"... and {len(counts) - MANY} more classes", highlight=False)
 
 
-def show_generated(settings: Data, data: Generator) -> None:
+def show_generated(name: str, data: Generator) -> None:
     """Data that are made when they are read: there is nothing to count."""
-    _print_facts(
-        Console(),
-        settings.name,
-        {
-            "samples": f"generated for each client, by default {data.equal} of them",
-            "each": f"{settings.features} numbers",
-            "labels": f"{data.classes} classes" if data.classes else "targets of a regression",
-            "clients": "any number; see flamejax data partition "
-            f"--set data.name={settings.name} --set partition.name=natural",
-        },
-    )
+    example = f"--set data.name={name} --set partition.name=natural"
+    facts = {
+        "samples": f"generated for each client, by default {data.equal} of them",
+        "labels": f"{data.classes} classes" if data.classes else "targets of a regression",
+        "clients": f"any number; see flamejax data partition {example}",
+    }
+    _print_facts(Console(), name, facts)
 
 
 def _print_facts(console: Console, name: str, facts: Mapping[str, str]) -> None:
