@@ -62,17 +62,19 @@ class Data(Section):
     dir: Annotated[str, Field(max_length=4096), AfterValidator(_absolute)] = ""
     limit: Literal["all"] | Count = "all"  # use only so many samples, drawn by the seed
     # generated data, synthetic and linreg:
-    samples: Count = 100  # per client; synthetic with partition.name = "natural" draws its own
+    samples: Count = 100  # per client (of linreg in each split), on average with quantity skew;
+    # synthetic with partition.name = "natural" draws sizes of its own
     features: Count = 60
-    alpha: NonNegative = 1.0  # synthetic: spread of the clients' models,
-    beta: NonNegative = 1.0  # and of their inputs
-    spread: NonNegative = 1.0  # linreg: standard deviation of the clients' true parameters,
-    noise: NonNegative = 1.0  # of the targets,
+    alpha: NonNegative = 1.0  # synthetic: standard deviation of the clients' mean weights,
+    beta: NonNegative = 1.0  # and of their mean inputs
+    spread: NonNegative = 1.0  # linreg: root mean square distance of the clients' true parameters
+    # from their center, which has length 1,
+    noise: NonNegative = 1.0  # standard deviation of the targets,
     scale: Positive = 1.0  # and b in X'X = N b I
 
 
 class Partition(Section):
-    name: str = "hybrid"
+    name: str = "hybrid"  # of stored data; "natural" of generated data
     clients: Count = 10
     q: Count = 2  # classes per client: qlabel, hybrid
     beta: Positive = 0.5  # Dirichlet concentration: dirichlet, quantity, hybrid
@@ -84,6 +86,8 @@ class Partition(Section):
 
 class ModelChoice(Section):
     name: str = "auto"  # the paper's network for the data set
+    # matmul: products of matrices, fastest on CPU; native: XLA's own; auto: what suits the backend
+    convolution: Literal["auto", "matmul", "native"] = "auto"
 
 
 class Named(Section):
@@ -214,8 +218,14 @@ class Config(Section):
         return tomli_w.dumps(self.model_dump())
 
 
+GENERATED = ("synthetic", "linreg")  # data sets that make their own clients
+
+
 def make(values: Mapping[str, Any]) -> Config:
     """A checked config from nested values; whatever is missing takes its default."""
+    data = values.get("data")
+    if isinstance(data, Mapping) and data.get("name") in GENERATED:
+        values = _merge({"partition": {"name": "natural"}}, values)
     try:
         config = Config.model_validate(values)
     except ValidationError as error:

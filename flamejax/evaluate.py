@@ -15,6 +15,7 @@ from jax import Array, lax
 
 from flamejax import tree
 from flamejax.federation import TRAIN, VALIDATION, Federation
+from flamejax.local import piece
 from flamejax.types import Model, Tree
 
 BATCH = 250  # samples scored at a time
@@ -30,7 +31,7 @@ class Sums(NamedTuple):
 def score(model: Model, federation: Federation) -> Callable[..., Sums]:
     """(arrays, counts [3], client, models) -> Sums of one client."""
     held_out = federation.counts[:, VALIDATION:].sum(1)
-    size = min(BATCH, int(held_out.max()))
+    size = piece(model, min(BATCH, int(held_out.max())))
 
     def one(arrays: Tree, counts: Array, client: Array, models: tuple[Tree, ...]) -> Sums:
         total = counts[VALIDATION] + counts[VALIDATION + 1]

@@ -21,7 +21,7 @@ def read_batch(shard: Shard, key: Array, index: Array, size: int) -> Batch:
     position = index * size + jnp.arange(size, dtype=jnp.int32)
     valid = position < shard.samples
     x, y = shard.read(permute(key, jnp.where(valid, position, 0), shard.samples))
-    return Batch(x, y, valid.astype(float))
+    return Batch(x, y, valid.astype(float), jax.random.fold_in(key, index))
 
 
 def each_batch(
@@ -128,14 +128,47 @@ def full_gradient(gradient: Gradient, params: Tree, shard: Shard, size: int) -> 
     return tree.scale(1 / jnp.maximum(info.samples, 1), total), info
 
 
-def mean_loss(model: Model) -> Callable[[Tree, Batch], Array]:
-    """The loss f_i on one batch, padding left out."""
+def loss_and_gradient(model: Model) -> Gradient:
+    """The loss f_i on one batch, padding left out, and its gradient."""
 
-    def loss(params: Tree, batch: Batch) -> Array:
-        losses = model.loss(model.apply(params, batch.x), batch.y)
-        return jnp.sum(batch.weight * losses) / jnp.maximum(jnp.sum(batch.weight), 1)
+    def total(params: Tree, batch: Batch) -> Array:
+        if model.train:
+            outputs = model.train(params, batch.x, batch.key)
+        else:
+            outputs = model.apply(params, batch.x)
+        return jnp.sum(batch.weight * model.loss(outputs, batch.y))
 
-    return loss
+    def mean(params: Tree, batch: Batch) -> Array:
+        return total(params, batch) / jnp.maximum(jnp.sum(batch.weight), 1)
+
+    def by_pieces(params: Tree, batch: Batch) -> tuple[Array, Tree]:
+        size = piece(model, len(batch.weight))
+        if size == len(batch.weight):
+            return jax.value_and_grad(mean)(params, batch)
+        padded = -len(batch.weight) % size
+        whole = jax.tree.map(
+            lambda rows: jnp.pad(rows, ((0, padded), *[(0, 0)] * (rows.ndim - 1))), batch[:3]
+        )
+
+        def add(i: Array, sums: tuple[Array, Tree]) -> tuple[Array, Tree]:
+            rows = jax.tree.map(lambda r: lax.dynamic_slice_in_dim(r, i * size, size), whole)
+            part = Batch(*rows, jax.random.fold_in(batch.key, i))
+            return tree.add(sums, jax.value_and_grad(total)(params, part))
+
+        weight = jnp.sum(batch.weight)
+        filled = jnp.sum(batch.weight > 0, dtype=jnp.int32)
+        start = (jnp.zeros_like(weight), tree.zeros_like(params))
+        sums = lax.fori_loop(0, (filled + size - 1) // size, add, start)
+        return tree.scale(1 / jnp.maximum(weight, 1), sums)
+
+    return by_pieces
+
+
+def piece(model: Model, batch: int) -> int:
+    """How many samples of a batch go through the model at a time: equal parts of it."""
+    if model.cpu_piece is None or jax.default_backend() != "cpu":
+        return batch
+    return -(-batch // -(-batch // model.cpu_piece))
 
 
 def no_info() -> Info:

@@ -8,10 +8,12 @@ ever sees the client axis, the engine adds it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from jax import Array
+
+if TYPE_CHECKING:  # so that commands which only name data start without JAX
+    from jax import Array
 
 Tree = Any  # a pytree of arrays
 
@@ -28,12 +30,30 @@ class Dataset(NamedTuple):
     class_names: tuple[str, ...] = ()  # [classes], when known
 
 
+class Generator(NamedTuple):
+    """Samples that are made whenever they are read: any number of clients, nothing stored.
+
+    `parameters` and `sample` are pure JAX functions of one client and of one sample.
+    """
+
+    classes: int  # 0: the labels are targets of a regression
+    sizes: Callable[[np.random.Generator, int], np.ndarray]  # rng, clients -> their own sizes [C]
+    equal: int  # every client's size where sizes are not the data's own
+    parameters: Callable[[Array, Array], Any]
+    """a client's key, how many training samples it has -> what its samples are made with."""
+    sample: Callable[[Any, Array, Array], tuple[Array, Array]]
+    """these, a sample's key, its position among the client's samples -> x [...], y []."""
+    least: int = 3  # samples that a client needs
+    repeats: bool = False  # a size is that of each split: the same x in all of them, y anew
+
+
 class Batch(NamedTuple):
     """One mini-batch. Padding repeats a valid sample and has weight zero."""
 
     x: Array  # [B, ...]
     y: Array  # [B]
-    weight: Array  # [B], zero on padding
+    weight: Array  # [B], zero on padding, which comes last
+    key: Array  # for what a model draws at random in training, such as dropout
 
 
 class Shard(NamedTuple):
@@ -64,6 +84,10 @@ class Model(NamedTuple):
     init: Callable[[Array, Array], Tree]  # key, x [B, ...] -> parameters
     apply: Callable[[Tree, Array], Array]  # parameters, x [B, ...] -> outputs [B, ...]
     loss: Callable[[Array, Array], Array]  # outputs, y -> loss of each sample [B]
+    train: Callable[[Tree, Array, Array], Array] | None = None
+    """parameters, x, key -> outputs in training, where they differ from `apply` (dropout)."""
+    cpu_piece: int | None = None
+    """On CPU, larger batches are worked off in pieces of at most so many samples."""
 
 
 class Method(NamedTuple):

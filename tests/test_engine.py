@@ -150,12 +150,13 @@ def test_padding_does_not_change_a_step(rng):
     model = small_net()
     x, y = rng.normal(size=(9, 6)).astype(np.float32), rng.integers(3, size=9).astype(np.int32)
     params = model.init(jax.random.key(0), x)
-    step = jax.value_and_grad(local.mean_loss(model))
-    loss, grads = step(params, Batch(x, y, np.ones(9, np.float32)))
+    step = local.loss_and_gradient(model)
+    loss, grads = step(params, Batch(x, y, np.ones(9, np.float32), jax.random.key(0)))
     twice = Batch(
         np.concatenate([x, np.repeat(x[:1], 9, 0)]),
         np.concatenate([y, np.repeat(y[:1], 9)]),
         np.repeat(np.float32([1, 0]), 9),
+        jax.random.key(0),
     )
     padded_loss, padded = step(params, twice)
     np.testing.assert_allclose(padded_loss, loss, rtol=1e-6)

@@ -48,7 +48,7 @@ def gradient(
 
     The loss reported is f_i alone.
     """
-    loss_and_grad = jax.value_and_grad(local.mean_loss(model))
+    loss_and_grad = local.loss_and_gradient(model)
 
     def plain(x: Tree, batch: Batch) -> tuple[Array, Tree]:
         loss, grads = loss_and_grad(x, batch)

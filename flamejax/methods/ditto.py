@@ -64,7 +64,7 @@ def ditto(settings: Ditto, model: Model) -> Method:
         return Client(v, x=() if settings.reload else x), x, info
 
     def global_track(hyper: Any, x: Tree, shard: Shard, key: Array) -> Tree:
-        plain = jax.value_and_grad(local.mean_loss(model))
+        plain = local.loss_and_gradient(model)
         if settings.global_steps == "epochs":
             optimizer = optax.sgd(hyper.global_lr)
             return local.sgd(plain, optimizer, x, shard, key, settings.epochs, settings.batch)[0]

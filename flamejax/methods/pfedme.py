@@ -96,7 +96,9 @@ def pfedme(settings: PFedMe, model: Model) -> Method:
             first = number * steps
             return steps, lambda step: local.nth_batch(shard, key, first + step, settings.batch)
         one = local.nth_batch(shard, key, number, settings.batch)
-        return settings.inner_steps, lambda step: one
+        return settings.inner_steps, lambda step: one._replace(
+            key=jax.random.fold_in(one.key, step)
+        )
 
     def server(hyper: Any, w: Tree, mean: Tree) -> Tree:
         return jax.tree.map(lambda w, mean: (1 - hyper.beta) * w + hyper.beta * mean, w, mean)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax.numpy as jnp
@@ -36,14 +36,26 @@ def cross_entropy(logits: Array, labels: Array) -> Array:
     return jnp.log(jnp.sum(jnp.exp(shifted), axis=-1)) - at_label
 
 
-def from_flax(module: nn.Module, loss: Callable[[Array, Array], Array] = cross_entropy) -> Model:
-    """Any Flax (linen) module whose only collection is `params`."""
+def from_flax(
+    module: nn.Module,
+    loss: Callable[[Array, Array], Array] = cross_entropy,
+    training: Mapping[str, Any] | None = None,
+) -> Model:
+    """Any Flax (linen) module whose only collection is `params`.
+
+    training: arguments that the module takes in training only, such as {"train": True} for one
+    with dropout.
+    """
 
     def apply(params: Any, x: Array) -> Any:
         return module.apply({"params": params}, x)
+
+    def train(params: Any, x: Array, key: Array) -> Any:
+        return module.apply({"params": params}, x, rngs={"dropout": key}, **training or {})
 
     return Model(
         init=lambda key, x: module.init(key, x)["params"],
         apply=apply,
         loss=loss,
+        train=None if training is None else train,
     )

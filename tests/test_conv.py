@@ -1,0 +1,217 @@
+"""Convolution and pooling as products of matrices, against XLA's own and finite differences."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.test_util import check_grads
+
+import flamejax as fj
+from flamejax import local, registry, tree
+from flamejax.models.conv import convolve, max_pool
+from flamejax.types import Batch
+
+CNNS = {  # name: shape of an image, classes, parameters
+    "cnn_cifar": ((32, 32, 3), 10, 268_650),
+    "cnn_medical": ((64, 64, 3), 6, 206_678),
+    "cnn_femnist": ((28, 28, 1), 10, 214_590),
+}
+
+
+def close(a, b, tolerance):
+    jax.tree.map(
+        lambda x, y: np.testing.assert_allclose(x, y, rtol=tolerance, atol=tolerance), a, b
+    )
+
+
+@pytest.mark.parametrize(("size", "padding"), [(3, 1), (3, 0), (7, 3), (1, 0), (2, 1)])
+@pytest.mark.parametrize("shape", [(3, 8, 9, 5), (1, 7, 7, 1), (4, 10, 8, 2)])
+def test_convolution_equals_xlas(rng, shape, size, padding):
+    with jax.enable_x64(True):
+        x, kernel = rng.normal(size=shape), rng.normal(size=(size, size, shape[0], 6))
+
+        def both(native):
+            out, back = jax.vjp(lambda x, k: convolve(x, k, padding, native), x, kernel)
+            return out, back(jnp.cos(jnp.arange(out.size)).reshape(out.shape))
+
+        # independent of this file's layouts: images first, as most people have them
+        plain = lax.conv_general_dilated(
+            x.transpose(3, 0, 1, 2), kernel.transpose(3, 2, 0, 1), (1, 1), [(padding, padding)] * 2
+        )
+        close(both(native=False)[0], plain.transpose(1, 2, 3, 0), 1e-12)
+        close(both(native=False), both(native=True), 1e-11)
+
+
+def test_convolution_equals_plain_loops(rng):
+    x, kernel = rng.normal(size=(2, 5, 6, 3)), rng.normal(size=(3, 3, 2, 4))
+    expected = np.zeros((4, 5, 6, 3))
+    for o, c, h, w in itertools.product(range(4), range(2), range(5), range(6)):
+        for i, j in itertools.product(range(3), range(3)):
+            if 0 <= h + i - 1 < 5 and 0 <= w + j - 1 < 6:
+                expected[o, h, w] += kernel[i, j, c, o] * x[c, h + i - 1, w + j - 1]
+    with jax.enable_x64(True):
+        close(convolve(jnp.asarray(x), jnp.asarray(kernel), 1, False), expected, 1e-12)
+
+
+@pytest.mark.parametrize("shape", [(2, 6, 8, 3), (1, 7, 9, 2), (3, 2, 3, 1)])
+@pytest.mark.parametrize("tied", [False, True])
+def test_pool_equals_xlas(rng, shape, tied):
+    """Ties as well: the first of equal entries, row by row, has the gradient."""
+    x = rng.integers(0, 3, size=shape) if tied else rng.normal(size=shape)
+
+    def both(native):
+        out, back = jax.vjp(lambda x: max_pool(x, native), jnp.asarray(x, jnp.float32))
+        return out, back(jnp.sin(jnp.arange(1.0, out.size + 1)).reshape(out.shape))
+
+    close(both(False), both(True), 0)
+
+
+def test_a_tied_square_sends_its_gradient_to_the_first_entry():
+    gradient = jax.grad(lambda x: max_pool(x, False).sum())
+    square = jnp.array([[1.0, 2.0], [2.0, 2.0]]).reshape(1, 2, 2, 1)
+    np.testing.assert_array_equal(gradient(square).reshape(2, 2), [[0, 1], [0, 0]])
+    np.testing.assert_array_equal(gradient(0 * square).reshape(2, 2), [[1, 0], [0, 0]])
+
+
+def test_gradients_equal_finite_differences(rng):
+    with jax.enable_x64(True):
+        x, kernel = jnp.asarray(rng.normal(size=(2, 6, 6, 2))), rng.normal(size=(3, 3, 2, 3))
+
+        def f(x, kernel):
+            return jnp.sum(jnp.sin(max_pool(jnp.tanh(convolve(x, kernel, 1, False)), False)))
+
+        check_grads(f, (x, jnp.asarray(kernel)), order=1, modes=["rev"], eps=1e-6)
+
+
+def batch_of(rng, shape, classes, size, padding=0):
+    return Batch(
+        x=jnp.asarray(rng.normal(size=(size, *shape)), jnp.float32),
+        y=jnp.asarray(rng.integers(classes, size=size), jnp.int32),
+        weight=jnp.asarray(np.arange(size) < size - padding, jnp.float32),
+        key=jax.random.key(3),
+    )
+
+
+@pytest.mark.parametrize("name", CNNS)
+def test_both_convolutions_make_the_same_network(rng, name):
+    shape, classes, parameters = CNNS[name]
+    batch = batch_of(rng, shape, classes, 6)
+    found = []
+    for how in ("matmul", "native"):
+        model = registry.get("models", name)(classes, convolution=how)
+        params = model.init(jax.random.key(0), batch.x[:1])
+        assert tree.size(params) == parameters
+        found.append(jax.jit(local.loss_and_gradient(model))(params, batch))
+    outputs = model.apply(params, batch.x)
+    assert outputs.shape == (6, 62 if name == "cnn_femnist" else classes)
+    close(*found, 2e-5)
+
+
+@pytest.mark.parametrize("name", CNNS)
+def test_clients_side_by_side_equal_one_after_the_other(rng, name):
+    shape, classes, _ = CNNS[name]
+    model = registry.get("models", name)(classes)
+    batches = [batch_of(rng, shape, classes, 4) for _ in range(2)]
+    params = [model.init(jax.random.key(i), batches[0].x[:1]) for i in range(2)]
+    step = local.loss_and_gradient(model)
+    stacked = jax.tree.map(lambda *xs: jnp.stack(xs), *zip(params, batches, strict=True))
+    together = jax.jit(jax.vmap(step))(*stacked)
+    for i in range(2):
+        close(
+            jax.tree.map(lambda x, i=i: x[i], together), jax.jit(step)(params[i], batches[i]), 2e-5
+        )
+
+
+def test_pieces_of_a_batch_equal_the_whole(rng):
+    """Also where pieces do not divide it, or hold nothing but padding."""
+    model = registry.get("models", "cnn_cifar")(10)
+    for size, padding, piece in ((12, 0, 4), (11, 2, 4), (12, 9, 4), (5, 0, 8)):
+        batch = batch_of(rng, (8, 8, 3), 10, size, padding)
+        params = model.init(jax.random.key(0), batch.x[:1])
+        whole, parts = (
+            jax.jit(local.loss_and_gradient(model._replace(cpu_piece=p)))(params, batch)
+            for p in (None, piece)
+        )
+        close(whole, parts, 1e-5)
+
+
+def test_a_gray_image_stands_for_three_equal_channels(rng):
+    model = registry.get("models", "cnn_medical")(6)
+    gray = batch_of(rng, (64, 64, 1), 6, 3)
+    wide = gray._replace(x=jnp.repeat(gray.x, 3, axis=-1))
+    params = model.init(jax.random.key(0), gray.x[:1])
+    assert tree.size(params) == 206_678
+    step = jax.jit(local.loss_and_gradient(model))
+    close(step(params, gray), step(params, wide), 1e-5)
+
+
+def test_dropout_is_keyed_by_client_and_step(rng):
+    """Another client, round or step, another mask; none in evaluation; a fifth of the entries."""
+    model = registry.get("models", "cnn_medical")(6)
+    x = jnp.asarray(rng.normal(size=(2, 64, 64, 1)), jnp.float32)
+    params = model.init(jax.random.key(0), x)
+    one, two = (model.train(params, x, jax.random.key(k)) for k in (1, 2))
+    assert np.abs(one - two).max() > 1e-3
+    close(model.train(params, x, jax.random.key(1)), one, 0)
+    close(model.apply(params, x), model.apply(params, x), 0)
+    # the mean over masks of what the dense layers see is what they see in evaluation
+    dense = {"kernel": jnp.eye(3136, 6), "bias": jnp.zeros(6)}
+    linear = {**params, "Dense_0": {"Dense_0": {"kernel": jnp.eye(3136, 64), "bias": jnp.zeros(64)},
+                                    "Dense_1": {**dense, "kernel": jnp.eye(64, 6)}}}  # fmt: skip
+    many = jax.vmap(lambda k: model.train(linear, x, k))(jax.random.split(jax.random.key(0), 2000))
+    plain = model.apply(linear, x)
+    kept = np.asarray(many != 0)[:, np.asarray(plain != 0)].mean()
+    assert abs(kept - 0.8) < 0.01
+    np.testing.assert_allclose(many.mean(0), plain, atol=0.05 * float(plain.max()))
+
+
+def test_batches_carry_different_keys():
+    read = lambda positions: (positions.astype(float), positions)  # noqa: E731
+    shard = local.Shard(jnp.int32(0), 1, jnp.int32(40), 40, jnp.float32(1), read)
+    keys = set()
+    for client, epoch, step in itertools.product(range(2), range(2), range(4)):
+        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(0), client), epoch)
+        batch = local.read_batch(shard, key, jnp.int32(step), 10)
+        keys.add(tuple(jax.random.key_data(batch.key).tolist()))
+    assert len(keys) == 16
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "reason"),
+    [
+        ("cnn_cifar", (8, 8, 2), "1 or 3 channels, not 8 x 8 x 2"),
+        ("cnn_femnist", (8, 8, 3), "one channel"),
+        ("cnn_medical", (60,), "channels, not 60"),
+        ("cnn_medical", (6, 6, 3), "too small"),
+    ],
+)
+def test_images_that_do_not_fit_are_refused(name, shape, reason):
+    data = fj.Dataset(np.zeros((40, *shape), np.uint8), np.arange(40) % 2, 2)
+    with pytest.raises(fj.InputError, match=reason):
+        fj.run(data=data, model={"name": name}, partition={"name": "iid", "clients": 2})
+
+
+@pytest.mark.parametrize("execution", ["map", "vmap"])
+def test_a_network_with_dropout_trains_alike_on_any_devices(execution):
+    rng = np.random.default_rng(0)
+    labels = np.arange(60) % 2
+    images = (rng.integers(0, 80, (60, 16, 16, 1)) + 150 * labels[:, None, None, None]) % 256
+    data = fj.Dataset(images.astype(np.uint8), labels, 2, mean=0.3, std=0.3)
+    runs = [
+        fj.run(
+            data=data,
+            model={"name": "cnn_medical"},
+            rounds=2,
+            eval_every=1,
+            partition={"name": "iid", "clients": 4},
+            method={"batch": 5, "lr": 0.05},
+            engine={"devices": devices, "execution": how},
+            quiet=True,
+        )
+        for devices, how in ((1, "map"), (2, execution))
+    ]
+    for name in ("train_loss", "pm_loss", "gm_loss"):
+        np.testing.assert_allclose(runs[0].metrics[name], runs[1].metrics[name], rtol=1e-5)
