@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import signal
 from typing import Any, NoReturn
 
 from flamejax.errors import InputError
@@ -37,8 +36,6 @@ def settings(options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any
     """The values of the config file, and those of --set."""
     from flamejax import config as configs
 
-    # a termination request ends a run like Ctrl-C does: with its folder in order
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     values: dict[str, Any] = {} if options.config is None else configs.load(options.config)
     changes: dict[str, Any] = {}
     for assignment in options.assignments:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import NoReturn
@@ -142,6 +143,8 @@ def compare_command(options: argparse.Namespace) -> int:
 
 def entry() -> NoReturn:
     """The console script."""
+    # a termination request ends a command like Ctrl-C does: with its files in order
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         try:
             code = main()

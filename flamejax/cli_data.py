@@ -133,8 +133,9 @@ def prepare_command(options: argparse.Namespace) -> int:
             "flamejax data import PATH"
         )
     if not known and not name.startswith("tfds:"):
-        hint = registry.nearest(name, [name for name, known in catalog.KNOWN.items() if known.tfds])
-        raise InputError(f"{name} is not known{hint}; others are written tfds:NAME")
+        there = [name for name, known in catalog.KNOWN.items() if known.tfds]
+        hint = registry.nearest(name, there)
+        raise InputError(f"{name}: other sets of TensorFlow Datasets are written tfds:NAME{hint}")
 
     from flamejax.datasets import tfds
 

@@ -14,6 +14,7 @@ from flamejax import catalog, registry
 from flamejax import heterogeneity as het
 from flamejax.cli import main
 from flamejax.config import make
+from flamejax.datasets import store
 from flamejax.federation import assemble, federate
 from flamejax.heterogeneity import clients_of
 from flamejax.report import data_figures
@@ -261,7 +262,11 @@ def test_info_counts_and_draws(tmp_path, capsys):
     data = fj.load_data("mnist_mini")
     for k, count in enumerate(np.bincount(data.labels)):
         assert any(line.split()[:2] == [str(k), str(count)] for line in said.splitlines())
-    for words in ("28 x 28 x 1, uint8; 6.2 MB", "- 0.1307) / 0.3081", "70, with 90 to 130"):
+    for words in (
+        "28 x 28 x 1, uint8; 6.2 MB",
+        "- 0.1307) / 0.3081",
+        "70, with 90 to 130 samples (median 118)",
+    ):
         assert words in said
     path = tmp_path / "pictures" / "mnist_mini.png"
     assert f"Examples: {path}" in said
@@ -351,6 +356,23 @@ def test_import_of_named_data(tmp_path, capsys):
     assert "9       10  4x4x1     imported" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("name", "kept", "used"),
+    [("mnist", "mnist", "mnist"), ("tfds:emnist/digits", "emnist-digits", "kept:emnist-digits")],
+)
+def test_prepare_keeps_like_import(name, kept, used, monkeypatch, capsys):
+    def download(asked, quiet):
+        assert (asked, quiet) == (name, False)
+        return store.keep(kept, dataset([0, 1, 1]), f"tfds:{name}", "0" * 64)
+
+    monkeypatch.setattr("flamejax.datasets.tfds.prepare", download)
+    assert run("prepare", name) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith(f"{kept}: 3 samples of 4x4x1, 2 classes, in ")
+    assert said[2] == f"flamejax run --set data.name={used}"
+    assert fj.load_data(used).labels.tolist() == [0, 1, 1]
+
+
 # command line -> a piece of the refusal
 BAD = [
     (["lisst"], "'lisst'"),
@@ -368,6 +390,8 @@ BAD = [
     (["prepare", "mnist_mini"], "nothing to prepare"),
     (["prepare", "linreg"], "nothing to prepare"),
     (["prepare", "cifar"], "did you mean 'cifar10'?"),
+    (["prepare", "emnist"], "written tfds:NAME"),
+    (["prepare", "tfds:a b"], "tfds:emnist/digits"),
     (["partition", "nowhere.toml"], "nowhere.toml: cannot read"),
     (["partition", "--set", "partition.q=11"], "partition.q = 11"),
     (["partition", "--set", "partition.nme=iid"], "did you mean 'partition.name'?"),
@@ -404,3 +428,19 @@ def test_interrupted(words, monkeypatch, capsys):
     monkeypatch.setattr("flamejax.datasets.load", stop)
     assert run(*words) == 3
     assert capsys.readouterr() == ("", "flamejax: interrupted\n")
+
+
+@pytest.mark.filterwarnings("error")
+def test_odd_data_is_shown(capsys):
+    rng = np.random.default_rng(0)
+    labels = np.repeat([0, 2], 20)  # no sample of the class between
+    names = np.array(["[red]$x^$", "猫", "a" * 60])
+    images = rng.integers(0, 256, (40, 300, 200, 3)).astype(np.uint8)
+    np.savez("odd[b].npz", images=images, labels=labels, class_names=names)
+    assert run("info", "npz:odd[b].npz") == 0
+    said, warned = capsys.readouterr()
+    assert (warned, "[red]$x^$" in said, "npz:odd[b].npz:" in said) == ("", True, True)
+    assert max(matplotlib.image.imread("odd-b-.png").shape) < 2000
+    text = "data.name='npz:odd[b].npz' partition.name=iid partition.clients=3"
+    assert run("partition", *sets(text), "--plot", "odd.png") == 0
+    assert Path("odd.png").read_bytes().startswith(PNG)

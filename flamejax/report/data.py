@@ -35,7 +35,7 @@ def show_data(name: str, data: Dataset, about: str) -> None:
     table.add_column("")
     for k, count in enumerate(counts[:MANY].tolist()):
         bar = ProgressBar(int(counts.max()), count, width=32)
-        table.add_row(class_name(data, k), f"{count:,}", f"{count / counts.sum():.1%}", bar)
+        table.add_row(Text(class_name(data, k)), f"{count:,}", f"{count / counts.sum():.1%}", bar)
     console.print(table)
     if len(counts) > MANY:
         console.print(f"... and {len(counts) - MANY} more classes", highlight=False)
@@ -56,7 +56,7 @@ def _print_facts(console: Console, name: str, facts: Mapping[str, str]) -> None:
     table = Table.grid(padding=(0, 2))
     for what, said in facts.items():
         table.add_row(what, Text(said))
-    console.print(f"{name}:", highlight=False)
+    console.print(f"{name}:", highlight=False, markup=False, soft_wrap=True)
     console.print(table)
 
 
@@ -70,13 +70,13 @@ def _facts(data: Dataset) -> dict[str, str]:
         facts["normalised"] = f"(x / 255 - {data.mean:g}) / {data.std:g}"
     if classes:
         counts = np.bincount(data.labels, minlength=data.classes)
-        facts["classes"] = f"{data.classes}, with {spread(counts)} samples"
+        facts["classes"] = f"{data.classes}, {spread(counts)}"
     else:
         low, high = data.labels.min(), data.labels.max()
         facts["targets"] = f"{data.labels.dtype}, {low:.4g} to {high:.4g}"
     if data.writers is not None:
         counts = np.unique(data.writers, return_counts=True)[1]
-        facts["writers"] = f"{len(counts):,}, with {spread(counts)} samples"
+        facts["writers"] = f"{len(counts):,}, {spread(counts)}"
     return facts
 
 
@@ -88,7 +88,9 @@ def class_name(data: Dataset | Generator, k: int) -> str:
 
 def spread(counts: np.ndarray) -> str:
     low, middle, high = counts.min(), np.median(counts), counts.max()
-    return f"{low:,} to {high:,} (median {middle:,.0f})" if low < high else f"{low:,} each"
+    if low == high:
+        return f"each with {low:,} samples"
+    return f"with {low:,} to {high:,} samples (median {middle:,.0f})"
 
 
 def heading(config: Config) -> str:
@@ -127,7 +129,7 @@ def skew(clients: Clients) -> dict[str, str]:
 def show_clients(config: Config, clients: Clients) -> None:
     """Sizes, classes and writers of the clients, and how unlike they are."""
     console = Console()
-    console.print(heading(config), highlight=False, soft_wrap=True)
+    console.print(heading(config), highlight=False, markup=False, soft_wrap=True)
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("per client", no_wrap=True)
     for column in ("min", "median", "max", "mean", "total"):

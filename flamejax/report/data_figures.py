@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import math
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -20,6 +23,7 @@ from flamejax.report.data import class_name, heading, skew
 from flamejax.types import Dataset, Generator
 
 EXAMPLES = 12  # of each class
+SIDE = 128  # pixels, to which larger images are thinned out
 ROWS = 100  # classes, of which no more are drawn
 BUBBLES = 60  # clients, of which more are drawn as a map,
 COLUMNS = 1000  # and of still more only so many
@@ -35,7 +39,8 @@ def drawable(data: Dataset) -> bool:
 
 def mosaic(data: Dataset) -> bytes:
     """A row of examples for each class, spread evenly over its samples, as a PNG."""
-    height, width, channels = data.images.shape[1:]
+    every = math.ceil(max(data.images.shape[1:3]) / SIDE)  # of large images only so many pixels
+    height, width, channels = data.images[:1, ::every, ::every].shape[1:]
     shown = min(data.classes, ROWS)
     zoom = max(1, round(48 / max(height, width)))  # pixels stay squares
     cell_h, cell_w, gap = height * zoom, width * zoom, 4
@@ -44,7 +49,7 @@ def mosaic(data: Dataset) -> bytes:
     for k in range(shown):
         members = np.flatnonzero(data.labels == k)
         picked = members[np.linspace(0, len(members) - 1, min(EXAMPLES, len(members))).astype(int)]
-        for i, image in enumerate(data.images[picked][..., :deep]):
+        for i, image in enumerate(data.images[picked, ::every, ::every, :deep]):
             top, left = k * (cell_h + gap), i * (cell_w + gap)
             large = image.repeat(zoom, 0).repeat(zoom, 1)
             tiles[top : top + cell_h, left : left + cell_w] = large
@@ -56,7 +61,9 @@ def mosaic(data: Dataset) -> bytes:
     box = (margin / inches[0], 0.0, 1 - margin / inches[0], 1 - 0.1 / inches[1])
     axes = figure.add_axes(box)
     axes.imshow(tiles if deep == 3 else tiles[..., 0], cmap="gray", vmin=0, vmax=255, aspect="auto")
-    axes.set_yticks((np.arange(shown) + 0.5) * (cell_h + gap) - gap / 2, names, fontsize=9)
+    axes.set_yticks(
+        (np.arange(shown) + 0.5) * (cell_h + gap) - gap / 2, names, fontsize=9, parse_math=False
+    )
     axes.tick_params(length=0, pad=6)
     axes.set_xticks([])
     axes.spines[:].set_visible(False)
@@ -101,7 +108,7 @@ def partition(config: Config, clients: Clients, data: Dataset | Generator, form:
         axes.set_axisbelow(True)
         axes.yaxis.set_major_locator(MaxNLocator(4))
     between = " · " if len(" · ".join(title)) < 13 * wide else "\n"
-    figure.suptitle(f"{heading(config)}\n{between.join(title)}", fontsize=9)
+    figure.suptitle(f"{heading(config)}\n{between.join(title)}", fontsize=9, parse_math=False)
     return _save(figure, form)
 
 
@@ -133,7 +140,8 @@ def _bubbles(figure: Figure, axes: Axes, held: np.ndarray, malicious: np.ndarray
     """A disc for each client and class; its area is the number of samples."""
     client, k = np.nonzero(held)
     samples, largest = held[client, k], held.max()
-    figure.draw_without_rendering()  # settles how much room a disc has
+    with _any_letters():
+        figure.draw_without_rendering()  # settles how much room a disc has
     spot = axes.transData.transform([(0, 0), (1, 1)])
     room = 72 / figure.dpi * min(abs(spot[1] - spot[0]))
     full = max(0.95 * room, 5.0) ** 2  # area of the largest, in points
@@ -166,6 +174,10 @@ def _map(figure: Figure, axes: Axes, held: np.ndarray, malicious: np.ndarray) ->
     """The share of each class in a client's samples as a shade."""
     shares = held / held.sum(1, keepdims=True)
     image = axes.imshow(shares.T, cmap=SHARES, vmin=0, vmax=1, aspect="auto", interpolation="none")
+    if malicious.any():  # where bars are too low to tell, a strip above the map does
+        column = 72 * axes.bbox.width / figure.dpi / len(held)  # in points
+        strip: dict[str, Any] = {"transform": axes.get_xaxis_transform(), "clip_on": False}
+        axes.vlines(np.flatnonzero(malicious), 1.01, 1.03, DARK, lw=max(column, 0.6), **strip)
     bar = figure.colorbar(image, ax=axes, pad=0.01, aspect=18, format="{x:.0%}")
     bar.set_label("share of the client's samples", fontsize=8)
     bar.ax.tick_params(labelsize=8)
@@ -175,12 +187,23 @@ def _map(figure: Figure, axes: Axes, held: np.ndarray, malicious: np.ndarray) ->
 def _name_classes(axes: Axes, names: list[str]) -> None:
     axes.set(ylabel="class", ylim=(-0.6, len(names) - 0.4))
     if len(names) <= 40:
-        axes.set_yticks(range(len(names)), [name[:20] for name in names], fontsize=8)
+        axes.set_yticks(
+            range(len(names)), [name[:20] for name in names], fontsize=8, parse_math=False
+        )
     else:
         axes.yaxis.set_major_locator(MaxNLocator(12, integer=True))
 
 
+@contextmanager
+def _any_letters() -> Iterator[None]:
+    """No warnings of letters that the font has not: class names are the user's."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
 def _save(figure: Figure, form: str) -> bytes:
     buffer = io.BytesIO()
-    figure.savefig(buffer, format=form)
+    with _any_letters():
+        figure.savefig(buffer, format=form)
     return buffer.getvalue()
