@@ -1,4 +1,5 @@
-"""Clients' data as device arrays: one flat sample array, and who holds which rows of it."""
+"""Clients' data as device arrays: one flat sample array and who holds which rows of it, or, for
+generated data, only how many samples each client has."""
 
 from __future__ import annotations
 
@@ -8,13 +9,15 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 
+from flamejax import datasets
 from flamejax.config import Config
 from flamejax.errors import InputError
 from flamejax.partitions import deal
+from flamejax.partitions.natural import sizes
 from flamejax.partitions.quality import noise_variance
-from flamejax.types import Dataset, Tree
+from flamejax.types import Dataset, Generator, Tree
 
 TRAIN, VALIDATION, TEST = 0, 1, 2
 
@@ -30,63 +33,128 @@ class Federation(NamedTuple):
     malicious: np.ndarray  # [C] bool
     arrays: Tree  # what `read` reads
     read: Callable[[Tree, Array, Array], tuple[Array, Array]]  # arrays, client, positions -> x, y
+    classes: int  # 0: the labels are targets of a regression
 
     @property
     def clients(self) -> int:
         return len(self.counts)
 
 
-class Samples(NamedTuple):
-    """Arrays of a federation, on the host until the engine places them."""
+class Stored(NamedTuple):
+    """Arrays of stored samples, on the host until the engine places them."""
 
     images: Any  # [N, ...] as stored: uint8 unless they came as floats
     labels: Any  # [N]
     rows: Any  # [sum of counts] client after client, the rows of its samples
     starts: Any  # [C + 1] where each client begins in `rows`
-    noise: Any  # [C + 1] standard deviation of each client's input noise
-    poisoned: Any  # [C + 1] how many of each client's samples, from the first on, are mislabelled
+    noise: Any = None  # [C + 1] standard deviation of each client's input noise
+    poisoned: Any = None  # [C + 1] how many of its samples, from the first on, are mislabelled
 
 
-def federate(config: Config, data: Dataset, rng: np.random.Generator) -> Federation:
-    """Deal the samples to clients, split each client's, and describe how to read them."""
+class Generated(NamedTuple):
+    """The same where samples are made when they are read."""
+
+    samples: Any  # [C + 1] training samples of each client
+    noise: Any = None
+    poisoned: Any = None
+
+
+def assemble(
+    config: Config, data: Dataset | None = None, quiet: bool = True
+) -> tuple[Dataset | Generator, Federation]:
+    """The data of a run and its clients; who holds what is decided by the seed alone."""
+    rng = np.random.default_rng(config.seed)
+    found = datasets.load(config.data, rng, quiet) if data is None else datasets.check(data)
+    return found, federate(config, found, rng)
+
+
+def federate(config: Config, data: Dataset | Generator, rng: np.random.Generator) -> Federation:
+    """Give every client its samples, split them, and describe how to read them."""
+    made = (
+        generate(config, data, rng) if isinstance(data, Generator) else hand_out(config, data, rng)
+    )
+    return disturb(config, made, int(rng.integers(2**32)))
+
+
+def hand_out(config: Config, data: Dataset, rng: np.random.Generator) -> Federation:
+    """Clients hold rows of the stored samples."""
     parts = deal(rng, data, config.partition)
-    validation = config.selection.validation if config.selection.on == "validation" else 0.0
-    counts = np.array([split(len(part), config.partition.held_out, validation) for part in parts])
-    noisy = config.partition.name == "quality" and config.partition.sigma > 0
-    variance = noise_variance(config.partition.sigma if noisy else 0.0, len(parts))
-    malicious, poison_seed = conspirators(config)
-    poisons = config.attack.build().poisons_labels
-    images = data.images
+    counts = split_all(config, np.array([len(part) for part in parts]))
     classes = np.issubdtype(data.labels.dtype, np.integer)
-    floats = np.issubdtype(images.dtype, np.floating)
-    samples = Samples(
-        images=images,
+    floats = np.issubdtype(data.images.dtype, np.floating)
+    arrays = Stored(
+        images=data.images,
         labels=data.labels.astype(np.int32) if classes else data.labels,
         rows=np.concatenate(parts).astype(np.int32),
         starts=np.concatenate([[0], np.cumsum(counts.sum(1))]).astype(np.int32),
-        noise=np.sqrt(np.append(variance, 0.0)),
-        poisoned=np.append(np.where(malicious & poisons, counts[:, TRAIN], 0), 0).astype(np.int32),
     )
-    if poisons and not classes:
-        raise InputError("attack.name = 'label_poison' needs classes, and the labels are targets")
-    noise_seed = int(rng.integers(2**32))
 
-    def read(samples: Samples, client: Array, positions: Array) -> tuple[Array, Array]:
-        rows = samples.rows.at[samples.starts[client] + positions].get(mode="clip")
-        x = samples.images.at[rows].get(mode="clip").astype(float)
+    def read(arrays: Stored, client: Array, positions: Array) -> tuple[Array, Array]:
+        rows = arrays.rows.at[arrays.starts[client] + positions].get(mode="clip")
+        x = arrays.images.at[rows].get(mode="clip").astype(float)
         x = x if floats else (x - 255 * data.mean) * (1 / (255 * data.std))
+        return x, arrays.labels.at[rows].get(mode="clip")
+
+    honest = np.zeros(len(counts), bool)
+    return Federation(counts, honest, arrays, read, data.classes if classes else 0)
+
+
+def generate(config: Config, data: Generator, rng: np.random.Generator) -> Federation:
+    """Clients make their samples whenever they are read."""
+    found = sizes(rng, data, config.partition)
+    counts = split_all(config, found)
+    if data.repeats:
+        counts = found[:, None] * (counts > 0)
+    parameter_seed, seed = data_seeds(config.seed)
+
+    def read(arrays: Generated, client: Array, positions: Array) -> tuple[Array, Array]:
+        key = jax.random.fold_in(jax.random.key(parameter_seed), client)
+        made = lax.optimization_barrier(data.parameters(key, arrays.samples[client]))
+        keys = sample_keys(seed, client, positions)
+        # without these barriers XLA makes the same numbers again wherever they are used
+        return lax.optimization_barrier(jax.vmap(data.sample, (None, 0, 0))(made, keys, positions))
+
+    arrays = Generated(samples=np.append(counts[:, TRAIN], 0).astype(np.int32))
+    return Federation(counts, np.zeros(len(counts), bool), arrays, read, data.classes)
+
+
+def data_seeds(seed: int) -> tuple[int, int]:
+    """Seeds for the parameters of clients, and for their samples, in a run with this seed.
+
+    Client i is made with `Generator.parameters(fold_in(key(first seed), i), training samples)`.
+    """
+    first, second = np.random.default_rng([seed, 2]).integers(2**32, size=2)
+    return int(first), int(second)
+
+
+def disturb(config: Config, federation: Federation, noise_seed: int) -> Federation:
+    """The same clients, with the noise of quality skew and the labels of poisoners."""
+    noisy = config.partition.name == "quality" and config.partition.sigma > 0
+    variance = noise_variance(config.partition.sigma if noisy else 0.0, federation.clients)
+    malicious, poison_seed = conspirators(config)
+    poisons = config.attack.build().poisons_labels
+    if poisons and not federation.classes:
+        raise InputError("attack.name = 'label_poison' needs classes, and the labels are targets")
+    poisoned = np.where(malicious & poisons, federation.counts[:, TRAIN], 0)
+    arrays = federation.arrays._replace(
+        noise=np.sqrt(np.append(variance, 0.0)), poisoned=np.append(poisoned, 0).astype(np.int32)
+    )
+
+    def read(arrays: Tree, client: Array, positions: Array) -> tuple[Array, Array]:
+        x, y = federation.read(arrays, client, positions)
         if noisy:
             keys = sample_keys(noise_seed, client, positions)
             noise = jax.vmap(lambda k: jax.random.normal(k, x.shape[1:], x.dtype))(keys)
-            x = x + samples.noise[client].astype(x.dtype) * noise
-        y = samples.labels.at[rows].get(mode="clip")
+            x = x + arrays.noise[client].astype(x.dtype) * noise
         if poisons:
             keys = sample_keys(poison_seed, client, positions)
-            lies = jax.vmap(lambda k: jax.random.randint(k, (), 0, data.classes, y.dtype))(keys)
-            y = jnp.where(positions < samples.poisoned[client], lies, y)
+            lies = jax.vmap(lambda k: jax.random.randint(k, (), 0, federation.classes, y.dtype))(
+                keys
+            )
+            y = jnp.where(positions < arrays.poisoned[client], lies, y)
         return x, y
 
-    return Federation(counts, malicious, samples, read)
+    return federation._replace(malicious=malicious, arrays=arrays, read=read)
 
 
 def sample_keys(seed: int, client: Array, positions: Array) -> Array:
@@ -107,12 +175,19 @@ def conspirators(config: Config) -> tuple[np.ndarray, int]:
     return malicious, int(rng.integers(2**32))
 
 
-def split(samples: int, held_out: float, validation: float) -> tuple[int, int, int]:
-    """Sizes of a client's training, validation and test parts; each one asked for is not empty.
+def split_all(config: Config, samples: np.ndarray) -> np.ndarray:
+    """Samples [C] of all clients, split as the config says: [C, 3]."""
+    validation = config.selection.validation if config.selection.on == "validation" else 0.0
+    return split(samples, config.partition.held_out, validation)
+
+
+def split(samples: np.ndarray, held_out: float, validation: float) -> np.ndarray:
+    """Sizes [C, 3] of training, validation and test parts; each one asked for is not empty.
 
     Validation samples come out of the held-out part, so training does not depend on them.
     """
     asked = 2 if validation > 0 else 1
-    held = min(max(asked, round(samples * held_out)), samples - 1)
-    validated = min(max(1, round(held * validation)), held - 1) if validation > 0 else 0
-    return samples - held, validated, held - validated
+    held = np.minimum(np.maximum(asked, np.rint(samples * held_out)), samples - 1)
+    validated = np.minimum(np.maximum(1, np.rint(held * validation)), held - 1)
+    validated = validated if validation > 0 else np.zeros_like(held)
+    return np.stack([samples - held, validated, held - validated], axis=-1).astype(int)

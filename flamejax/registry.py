@@ -62,6 +62,7 @@ _ENTRIES: dict[str, dict[str, tuple[Any, str]]] = {
         "quality": ("flamejax.partitions.quality:quality", "noise of variance sigma*i/m"),
         "quantity": ("flamejax.partitions.quantity:quantity", "Dir(beta) share of all samples"),
         "hybrid": ("flamejax.partitions.hybrid:hybrid", "half qlabel, half quantity"),
+        "natural": ("flamejax.partitions.natural:natural", "clients as data are generated"),
     },
     "datasets": {
         "mnist_mini": ("flamejax.datasets.mnist_mini:load", "7,936 digits by 70 writers, bundled"),

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from flamejax import datasets, models, registry
+from flamejax import models, registry
 from flamejax.config import Config, lay_over, load, make
 from flamejax.engine import Engine, RoundInfo, State, build
 from flamejax.errors import InputError, RunError
 from flamejax.evaluate import Sums, figures
-from flamejax.federation import Federation, federate
+from flamejax.federation import Federation, assemble
 from flamejax.history import History
 from flamejax.records import Folder, check_free, environment
 from flamejax.report.terminal import Watcher, progress_bar
@@ -79,13 +79,11 @@ def run(
     if folder is not None:
         check_free(folder)
     x64 = jax.enable_x64(True) if config.engine.precision == "float64" else nullcontext()
-    started, rng = time.perf_counter(), np.random.default_rng(config.seed)
+    started = time.perf_counter()
     with _stop_requests() as stop, x64:
-        if not isinstance(data, Dataset):
-            data = datasets.load(config.data, rng, quiet)
-        federation = federate(config, datasets.check(data), rng)
+        federation = assemble(config, data if isinstance(data, Dataset) else None, quiet)[1]
         with progress_bar(config.rounds, quiet) as watch:
-            return _run(config, own, data.classes, federation, folder, watch, stop, started)
+            return _run(config, own, federation, folder, watch, stop, started)
 
 
 def _values(config: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -101,7 +99,6 @@ def _values(config: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
 def _run(
     config: Config,
     own: Mapping[str, Any],
-    classes: int,
     federation: Federation,
     out: Path | None,
     watch: Watcher,
@@ -109,7 +106,11 @@ def _run(
     started: float,
 ) -> Result:
     name = "own" if "model" in own else models.choose(config.model.name, config.data.name)
-    model = own["model"] if "model" in own else registry.get("models", name)(classes)
+    model = own.get("model") or registry.get("models", name)(
+        federation.classes, **config.model.model_dump(exclude={"name"})
+    )
+    if not federation.classes and model.loss is models.cross_entropy:
+        raise InputError(f"model.name = '{name}' needs classes, and the labels are targets")
     asked = config.engine.rounds_per_call
     per_call = min(config.eval_every if asked == "auto" else asked, config.rounds)
     engine = build(config, config.method.build(model), model, federation, per_call)

@@ -19,39 +19,34 @@ from flamejax.errors import InputError
 from flamejax.shuffle import permute
 from flamejax.types import Generator
 
-MOST = 46_000  # rows of X: beyond, (2n + 1) k would not fit into 32 bits
-
 
 class Parameters(NamedTuple):
     """What the samples of one client are made with; d features."""
 
     theta: Array  # [d] true parameters
     frequency: Array  # [d] distinct numbers in 1 .. N-1
-    sign: Array  # [d] +-1
     samples: Array  # N
 
 
 def linreg(settings: Data, quiet: bool = True) -> Generator:
     """All clients have `data.samples` rows in each of their splits."""
     features, samples = settings.features, settings.samples
-    if not features < samples <= MOST:
+    if samples <= features:
         raise InputError(
-            f"data.samples = {samples}: linreg needs more than data.features = {features} "
-            f"and at most {MOST}"
+            f"data.samples = {samples}: linreg needs more than data.features = {features}"
         )
 
     def parameters(key: Array, samples: Array) -> Parameters:
-        keys = jax.random.split(key, 3)
-        away = jax.random.normal(keys[0], (features,)) * features**-0.5
+        for_theta, for_x = jax.random.split(key)
+        away = jax.random.normal(for_theta, (features,)) * features**-0.5
         return Parameters(
             theta=center(features) + settings.spread * away,
-            frequency=1 + permute(keys[1], jnp.arange(features, dtype=jnp.int32), samples - 1),
-            sign=jax.random.rademacher(keys[2], (features,), float),
+            frequency=1 + permute(for_x, jnp.arange(features, dtype=jnp.int32), samples - 1),
             samples=samples,
         )
 
     def sample(of: Parameters, key: Array, position: Array) -> tuple[Array, Array]:
-        x = of.sign * jnp.sqrt(2 * settings.scale) * row(of, position)
+        x = (2 * settings.scale) ** 0.5 * row(of, position)
         clean = jnp.dot(x, of.theta, precision=lax.Precision.HIGHEST)
         return x, clean + settings.noise * jax.random.normal(key)
 
@@ -74,10 +69,12 @@ def center(features: int) -> Array:
 def row(of: Parameters, position: Array) -> Array:
     """cos(pi (2n + 1) k / 2N) for the frequencies k [d] of a client; n = position mod N.
 
-    These are columns of the discrete cosine transform: orthogonal, of squared length N/2. The
-    fraction is reduced to one turn in whole numbers, so that large N lose no digits.
+    These are columns of the discrete cosine transform: orthogonal, of squared length N/2. Whole
+    turns are left out in integers, so that no digits are lost however large N is: if the products
+    overflow, their difference does not.
     """
-    rows = jnp.maximum(of.samples, 1).astype(jnp.uint32)
-    n, k = position.astype(jnp.uint32) % rows, of.frequency.astype(jnp.uint32)
-    turn = ((2 * n + 1) * k) % (4 * rows)
-    return jnp.cos(jnp.pi * turn.astype(float) / (2 * rows).astype(float))
+    rows = jnp.maximum(of.samples, 1)
+    odd = 2 * (position % rows) + 1
+    turns = jnp.floor(odd.astype(float) / (4 * rows).astype(float) * of.frequency.astype(float))
+    part = odd * of.frequency - 4 * rows * turns.astype(rows.dtype)
+    return jnp.cos(jnp.pi * part.astype(float) / (2 * rows).astype(float))
