@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -40,15 +41,36 @@ def _read(settings: Data, quiet: bool) -> Any:
 
 def check(data: Dataset) -> Dataset:
     """Refuse arrays that do not fit together, whoever made them."""
-    samples = len(data.images)
-    if samples == 0 or len(data.labels) != samples:
-        raise InputError(f"data: {samples} images but {len(data.labels)} labels")
-    if data.writers is not None and len(data.writers) != samples:
-        raise InputError(f"data: {samples} images but {len(data.writers)} writers")
-    if np.issubdtype(data.labels.dtype, np.integer):
-        low, high = int(data.labels.min()), int(data.labels.max())
+    try:
+        writers = None if data.writers is None else np.asarray(data.writers)
+        images, labels = np.asarray(data.images), np.asarray(data.labels)
+    except ValueError as error:
+        raise InputError(f"data: not arrays: {error}") from None
+    for name, array in (("images", images), ("labels", labels)):
+        if array.dtype.kind not in "uif":
+            raise InputError(f"data: {name} are {array.dtype}, expected numbers")
+        if not finite(array):
+            raise InputError(f"data: {name} hold numbers that are not finite")
+    if images.ndim < 2 or 0 in images.shape[1:]:
+        raise InputError(f"data: images of shape {images.shape}, expected [N, H, W, channels]")
+    samples = len(images)
+    classes = labels.dtype.kind in "ui"  # and not targets, which may be vectors
+    if samples == 0 or labels.shape[:1] != (samples,) or (classes and labels.ndim > 1):
+        raise InputError(f"data: {samples} images but labels of shape {labels.shape}")
+    if writers is not None and writers.shape != (samples,):
+        raise InputError(f"data: {samples} images but writers of shape {writers.shape}")
+    if classes:
+        low, high = int(labels.min()), int(labels.max())
         if low < 0 or high >= data.classes:
             raise InputError(
                 f"data: labels span {low}..{high} but there are {data.classes} classes"
             )
-    return data
+    return data._replace(images=images, labels=labels, writers=writers)
+
+
+def finite(values: np.ndarray) -> bool:
+    """Whether all are, found out in parts: the answers for all at once may not fit in memory."""
+    if values.dtype.kind != "f" or values.ndim == 0:
+        return True
+    rows = max(1, 2**22 // max(1, math.prod(values.shape[1:])))
+    return all(np.isfinite(values[i : i + rows]).all() for i in range(0, len(values), rows))

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from flamejax.config import Data
+from flamejax.datasets import finite
 from flamejax.datasets.archive import BROKEN, MAX_BYTES, check_members, refusal, shown, zip_file
 from flamejax.errors import InputError
 from flamejax.types import Dataset
@@ -90,12 +91,6 @@ def assemble(path: Path, arrays: dict[str, np.ndarray]) -> Dataset:
 def numbered(writers: np.ndarray) -> np.ndarray:
     """The same writers as 0, 1, 2, ... in the order of their numbers."""
     return np.unique(writers, return_inverse=True)[1].astype(np.int32)
-
-
-def finite(values: np.ndarray) -> bool:
-    """Whether all are, without a copy of them all."""
-    rows = max(1, 2**22 // max(1, math.prod(values.shape[1:])))
-    return all(np.isfinite(values[i : i + rows]).all() for i in range(0, len(values), rows))
 
 
 def read(path: Path, keys: Collection[str]) -> dict[str, np.ndarray]:

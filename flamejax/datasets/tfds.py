@@ -30,7 +30,9 @@ from flamejax.errors import InputError
 from flamejax.types import Dataset
 
 OURS = ("mnist", "fashion_mnist", "cifar10")  # known to flamejax by the same name
-NAME = re.compile(r"(\w+)(/[\w.-]+)?(:[\w.]+)?", re.ASCII)  # no `owner:name`, whose code is fetched
+NAME = re.compile(
+    r"(\w+)(/[\w.-]+)?(:\d[\d.]*)?", re.ASCII
+)  # no `owner:name`, whose code is fetched
 EXTRA = "pip install 'flamejax[tfds]'"
 
 
