@@ -146,13 +146,11 @@ def loss_and_gradient(model: Model) -> Gradient:
         if size == len(batch.weight):
             return jax.value_and_grad(mean)(params, batch)
         padded = -len(batch.weight) % size
-        whole = jax.tree.map(
-            lambda rows: jnp.pad(rows, ((0, padded), *[(0, 0)] * (rows.ndim - 1))), batch[:3]
-        )
+        whole = [jnp.pad(r, ((0, padded), *[(0, 0)] * (r.ndim - 1))) for r in batch[:3]]
 
         def add(i: Array, sums: tuple[Array, Tree]) -> tuple[Array, Tree]:
-            rows = jax.tree.map(lambda r: lax.dynamic_slice_in_dim(r, i * size, size), whole)
-            part = Batch(*rows, jax.random.fold_in(batch.key, i))
+            x, y, weight = (lax.dynamic_slice_in_dim(r, i * size, size) for r in whole)
+            part = Batch(x, y, weight, jax.random.fold_in(batch.key, i))
             return tree.add(sums, jax.value_and_grad(total)(params, part))
 
         weight = jnp.sum(batch.weight)

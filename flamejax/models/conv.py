@@ -8,7 +8,7 @@ results to rounding.
 
 from __future__ import annotations
 
-from functools import partial
+from functools import partial, reduce
 
 import jax
 import jax.numpy as jnp
@@ -70,13 +70,14 @@ def _convolve_backward(padding: int, saved: tuple[Array, Array], g: Array) -> tu
     # what each entry of the kernel sends back, added up where it came from
     back = (kernel.reshape(-1, features) @ flat).reshape(size, size, channels, h, w)
     last = size - 1
-    to_x = sum(
+    shifted = (
         jnp.pad(back[i, j], ((0, 0), (i, last - i), (j * batch, (last - j) * batch)))
         for i in range(size)
         for j in range(size)
-    ).reshape(channels, height + 2 * padding, width + 2 * padding, batch)
+    )
+    around = (channels, height + 2 * padding, width + 2 * padding, batch)
     inside = slice(padding, -padding or None)
-    return to_x[:, inside, inside], to_kernel
+    return reduce(jnp.add, shifted).reshape(around)[:, inside, inside], to_kernel
 
 
 _matmul_convolve.defvjp(_convolve_forward, _convolve_backward)

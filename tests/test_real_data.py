@@ -1,0 +1,136 @@
+"""The real data sets, where they are at hand: every partition that applies, one round each.
+
+By default on a few hundred samples (for archives, on a small archive made of theirs); with
+`-m slow` on the whole sets with the paper's networks.
+"""
+
+import resource
+import shutil
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import flamejax as fj
+from flamejax import registry
+from flamejax.models import choose
+
+from .conftest import SHARED
+
+SOURCES = {
+    "mnist": "mnist",
+    "fashion_mnist": "fashion_mnist",
+    "medical_mnist": "medical_mnist.zip",
+    "cifar10": "cifar10_jpeg.zip",
+}
+CASES = [
+    (data, partition)
+    for data in SOURCES
+    for partition in registry.names("partitions")
+    if partition != "natural" and (partition != "writer" or data == "mnist")
+]
+PARAMETERS = {"mlp": 109_386, "cnn_medical": 206_678, "cnn_cifar": 268_650}
+FEW = 24  # images of each folder of an archive
+
+
+def source(name: str) -> Path:
+    path = SHARED / SOURCES[name]
+    if not path.exists():
+        pytest.skip(f"needs the files of {name}")
+    return path
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _store(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FLAMEJAX_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="session")
+def reduced(tmp_path_factory):
+    """The path of a data set, an archive cut to a few images of each folder."""
+    folder, made = tmp_path_factory.mktemp("reduced"), {}
+
+    def cut(name: str) -> Path:
+        path = source(name)
+        if path.suffix != ".zip":
+            return path
+        if name not in made:
+            made[name] = folder / path.name
+            taken: dict[str, int] = {}
+            with zipfile.ZipFile(path) as whole, zipfile.ZipFile(made[name], "w") as few:
+                for member in whole.namelist():
+                    place = member.rpartition("/")[0]
+                    taken[place] = taken.get(place, 0) + 1
+                    if taken[place] <= FEW:
+                        few.writestr(member, whole.read(member))
+        return made[name]
+
+    return cut
+
+
+def one_round(name, path, partition, **settings):
+    return fj.run(
+        rounds=1,
+        data={"name": name, "dir": str(path), **settings.pop("data", {})},
+        partition={"name": partition, "clients": 10, "min_samples": 5},
+        method={"preset": "published"},
+        quiet=True,
+        **settings,
+    ).summary
+
+
+@pytest.mark.parametrize(("name", "partition"), CASES)
+def test_every_partition_of_a_few_samples(name, partition, reduced):
+    limit = {} if SOURCES[name].endswith(".zip") or partition == "writer" else {"limit": 700}
+    model = "mlr" if partition != "dirichlet" else "auto"  # compiling a network takes seconds
+    found = one_round(name, reduced(name), partition, data=limit, model={"name": model})
+    assert found["clients"] == 10
+    assert found["data"] == name
+    assert np.isfinite(found["last"]["pm"]["loss"])
+    if model == "auto":
+        assert found["model"] == choose("auto", name)
+        assert found["parameters"] == PARAMETERS[found["model"]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "partition"), CASES)
+def test_every_partition_of_all_samples(name, partition, tmp_path_factory):
+    # one store for all cases, so that archives are decoded once
+    found = one_round(name, source(name), partition)
+    assert found["parameters"] == PARAMETERS[choose("auto", name)]
+    assert found["last"]["pm"]["accuracy"] > 0.3
+
+
+@pytest.mark.slow
+def test_writers_are_the_836_of_mnist():
+    data = fj.load_data("mnist", str(source("mnist")))
+    assert len(np.unique(data.writers)) == 836
+    assert len(data.labels) == 70_000
+
+
+@pytest.mark.slow
+def test_medical_mnist_is_imported_within_a_minute_and_opened_in_two_seconds(tmp_path):
+    """And a whole round of it takes less than 2 GB of memory."""
+    path = source("medical_mnist")
+    environment = {"FLAMEJAX_CACHE": str(tmp_path / "cache"), "PATH": "/usr/bin:/bin"}
+
+    def seconds(*arguments: str) -> float:
+        clock = time.perf_counter()
+        subprocess.run([sys.executable, *arguments], env=environment, check=True, cwd=tmp_path)
+        return time.perf_counter() - clock
+
+    assert seconds("-m", "flamejax.cli", "data", "import", str(path)) < 60
+    load = f"import flamejax; flamejax.load_data('medical_mnist', {str(path)!r})"
+    assert min(seconds("-c", load) for _ in range(2)) < 2
+    shutil.rmtree(tmp_path / "out", ignore_errors=True)
+    run = ["rounds=1", "data.name=medical_mnist", "partition.name=qlabel"]
+    options = [word for setting in run for word in ("--set", setting)]
+    seconds("-m", "flamejax.cli", "run", *options, "--out", str(tmp_path / "out"))
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+    assert peak < 2e9
