@@ -632,7 +632,7 @@ def prepared(folder: Path, title: str, **features) -> Path:
 
     class Tiny(tf_datasets.core.GeneratorBasedBuilder, skip_registration=True):
         name, _, config = title.partition("/")
-        BUILDER_CONFIGS = [tf_datasets.core.BuilderConfig(name=config)] if config else []  # noqa: RUF012
+        BUILDER_CONFIGS = [tf_datasets.core.BuilderConfig(name=config)] if config else []
         VERSION = tf_datasets.core.Version("1.0.0")
 
         def _info(self):

@@ -10,15 +10,21 @@ import numpy as np
 from flamejax import registry
 from flamejax.config import Data
 from flamejax.errors import InputError
-from flamejax.types import Dataset
+from flamejax.types import Dataset, Generator
 
 # sets with a name of their own that are read from files in data.dir, or else were imported
 FROM_FILES = ("mnist", "fashion_mnist", "medical_mnist", "cifar10", "femnist")
 
 
-def load(settings: Data, rng: np.random.Generator, quiet: bool = True) -> Dataset:
+def load(settings: Data, rng: np.random.Generator, quiet: bool = True) -> Dataset | Generator:
     """The data set named by the settings, cut to `data.limit` samples drawn at random."""
-    data = check(_read(settings, quiet))
+    data = _read(settings, quiet)
+    if isinstance(data, Generator):
+        for key, value in (("limit", settings.limit), ("dir", settings.dir)):
+            if value not in ("", "all"):
+                raise InputError(f"data.{key} = {value!r}: {settings.name} is generated, not read")
+        return data
+    data = check(data)
     if settings.limit == "all":
         return data
     if settings.limit > len(data.labels):
