@@ -6,26 +6,28 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from flamejax import config
-from flamejax.datasets import load
-from flamejax.federation import TRAIN, federate, split
+from flamejax.federation import TRAIN, assemble, split
+from flamejax.types import Dataset
 
 
-def federation_of(seed=0, **values):
-    settings = config.make({"seed": seed, **values})
-    rng = np.random.default_rng(seed)
-    data = load(settings.data, rng)
-    return data, federate(settings, data, rng)
+def federation_of(own=None, **values):
+    return assemble(config.make(values), own)
 
 
-@given(samples=st.integers(3, 10_000), held=st.floats(0.01, 0.99), part=st.floats(0.01, 0.99))
+@given(
+    samples=st.lists(st.integers(3, 10_000), min_size=1),
+    held=st.floats(0.01, 0.99),
+    part=st.floats(0.01, 0.99),
+)
 def test_no_part_of_a_split_is_empty(samples, held, part):
     for validation in (0.0, part):
-        sizes = split(samples, held, validation)
-        assert sum(sizes) == samples
-        assert min(sizes[0], sizes[2]) >= 1
-        assert (sizes[1] >= 1) == (validation > 0)
+        sizes = split(np.array(samples), held, validation)
+        np.testing.assert_array_equal(sizes.sum(1), samples)
+        assert sizes[:, [0, 2]].min() >= 1
+        assert ((sizes[:, 1] >= 1) == (validation > 0)).all()
 
 
 def test_paper_split_is_eighty_twenty():
@@ -52,37 +54,49 @@ def test_reads_normalised_pixels_of_the_right_rows():
         assert set(np.asarray(y)) <= set(data.labels[rows])
 
 
-@pytest.fixture(scope="module")
-def noisy():
+COLOURS = Dataset(np.full((500, 16, 16, 3), 40, np.uint8), np.zeros(500, int), 1, mean=0.5, std=0.5)
+
+
+@pytest.fixture(scope="module", params=["mnist_mini", "synthetic", "colours"])
+def noise_of(request):
+    """(client, positions) -> the noise on its inputs [B, ...]; sigma = 0.4, five clients."""
     quality = {"name": "quality", "clients": 5, "sigma": 0.4}
-    _, noisy = federation_of(partition=quality)
-    _, clean = federation_of(partition={**quality, "sigma": 0.0})
-    return noisy, clean
-
-
-def noise_of(noisy, client, positions):
-    (x, _), (y, _) = (
-        fed.read(jax.tree.map(jnp.asarray, fed.arrays), jnp.int32(client), positions)
-        for fed in noisy
+    name = request.param
+    values = {"data": {"name": name, "samples": 400}} if name == "synthetic" else {}
+    own = COLOURS if name == "colours" else None
+    noisy, clean = (
+        federation_of(own=own, partition={**quality, "sigma": sigma}, **values)[1]
+        for sigma in (0.4, 0.0)
     )
-    return np.asarray(x - y)
+    assert noisy.clients == 5
+    arrays = jax.tree.map(jnp.asarray, noisy.arrays)
+
+    @jax.jit
+    def noise(client, positions):
+        (x, _), (y, _) = (fed.read(arrays, client, positions) for fed in (noisy, clean))
+        return x - y
+
+    return lambda client, positions: np.asarray(noise(jnp.int32(client), jnp.asarray(positions)))
 
 
-def test_noise_has_the_specified_variance(noisy):
-    """sigma * i / m for client i = 1..m; 200 x 784 draws, so the variance is known to 0.4 %."""
+def test_noise_has_the_specified_variance(noise_of):
+    """sigma * i / m for client i = 1..m."""
     for client in range(5):
-        noise = noise_of(noisy, client, jnp.arange(200))
-        np.testing.assert_allclose(noise.var(), 0.4 * (client + 1) / 5, rtol=0.02)
-        assert abs(noise.mean()) < 0.01
+        noise = noise_of(client, np.arange(100)) / (0.4 * (client + 1) / 5) ** 0.5
+        total = stats.chi2(noise.size).cdf((noise.astype(float) ** 2).sum())
+        assert 1e-5 < total < 1 - 1e-5
+        assert stats.kstest(noise.ravel(), "norm").pvalue > 1e-5
 
 
-def test_noise_is_fixed_per_sample_and_differs_between_samples_and_clients(noisy):
-    first = noise_of(noisy, 2, jnp.arange(10))
-    again = noise_of(noisy, 2, jnp.array([7, 3]))
-    np.testing.assert_allclose(again, first[[7, 3]], atol=1e-6)
-    assert abs(np.corrcoef(first[0].ravel(), first[1].ravel())[0, 1]) < 0.15
-    other = noise_of(noisy, 3, jnp.arange(10))
-    assert abs(np.corrcoef(first.ravel(), other.ravel())[0, 1]) < 0.05
+def test_noise_is_fixed_per_sample_and_differs_between_samples_and_clients(noise_of):
+    first = noise_of(2, np.arange(10))
+    again = noise_of(2, np.array([7, 3]))
+    np.testing.assert_allclose(again, first[[7, 3]], atol=1e-5)
+    samples = first.reshape(10, -1)
+    between = np.corrcoef(samples)[np.triu_indices(10, 1)] * samples.shape[1] ** 0.5
+    assert stats.kstest(between, "norm").pvalue > 1e-5
+    other = noise_of(3, np.arange(10))
+    assert abs(np.corrcoef(first.ravel(), other.ravel())[0, 1]) < 5 / first.size**0.5
 
 
 def test_samples_stay_bytes():

@@ -1,5 +1,8 @@
 """Every partition: disjoint, reproducible, lawful, and honest about what it cannot do."""
 
+import zipfile
+from functools import cache
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,12 +12,15 @@ from scipy import stats
 from flamejax import config, registry
 from flamejax.datasets import load
 from flamejax.errors import InputError
-from flamejax.partitions import deal
+from flamejax.partitions import deal, dirichlet_shares
 from flamejax.partitions.quantity import sizes_at_least
 from flamejax.types import Dataset
 
-RULES = registry.names("partitions")
+from .conftest import SHARED
+
+RULES = [name for name in registry.names("partitions") if name != "natural"]
 DATA = load(config.Data(), np.random.default_rng(0))
+CLEARLY = 1e-4  # below this p-value a law does not hold
 
 
 def parts_of(seed=0, data=DATA, **options):
@@ -22,27 +28,118 @@ def parts_of(seed=0, data=DATA, **options):
 
 
 def toy(labels, writers=None):
-    images = np.zeros((len(labels), 2), np.uint8)
+    images = np.zeros((len(labels), 1), np.uint8)
     return Dataset(images, np.asarray(labels), int(np.max(labels)) + 1, writers)
+
+
+SETS = {
+    "mnist_mini": 70,  # writers
+    "mnist": 836,
+    "fashion_mnist": 0,
+    "medical_mnist": 0,
+    "cifar10": 0,
+}
+
+
+@cache
+def labels_of(name):
+    """Labels and writers of a data set at hand, with next to nothing for images; or None."""
+    if name == "mnist_mini":
+        return DATA
+    if name in ("mnist", "fashion_mnist"):
+        if not (SHARED / name).is_dir():
+            return None
+        settings = config.Data(name=name, dir=str(SHARED / name))
+        data = load(settings, np.random.default_rng(0))
+        return toy(data.labels, data.writers)
+    archive = SHARED / {"medical_mnist": "medical_mnist.zip", "cifar10": "cifar10_jpeg.zip"}[name]
+    if not archive.is_file():
+        return None
+    with zipfile.ZipFile(archive) as folder:  # .../CLASS/FILE
+        classes = [n.split("/")[-2] for n in folder.namelist() if not n.endswith("/")]
+    return toy(np.unique(classes, return_inverse=True)[1])
+
+
+@pytest.fixture(params=SETS)
+def data(request):
+    """Each data set in turn; those that are not at hand are skipped."""
+    found = labels_of(request.param)
+    if found is None:
+        pytest.skip(f"needs {request.param}")
+    assert SETS[request.param] == (0 if found.writers is None else len(set(found.writers)))
+    return found
 
 
 @pytest.mark.parametrize("clients", [2, 7, 50])
 @pytest.mark.parametrize("name", RULES)
-def test_disjoint_reproducible_and_large_enough(name, clients):
-    parts = parts_of(name=name, clients=clients, min_samples=10)
+def test_disjoint_complete_reproducible_and_large_enough(data, name, clients):
+    if name == "writer" and data.writers is None:
+        pytest.skip("no writers")
+    options = {"data": data, "name": name, "clients": clients, "min_samples": 10}
+    parts = parts_of(**options)
     assert len(parts) == clients
     assert min(map(len, parts)) >= 10
-    everything = np.concatenate(parts)
-    assert len(np.unique(everything)) == len(everything)
-    again = parts_of(name=name, clients=clients, min_samples=10)
+    held = np.bincount(np.concatenate(parts), minlength=len(data.labels))
+    assert held.max() == 1
+    # qlabel and its half of hybrid have q = 2 classes for a client, and leave out the others
+    labelled = {"qlabel": clients, "hybrid": clients // 2}.get(name)
+    if labelled is None or 2 * labelled >= data.classes:
+        assert held.min() == 1
+    again = parts_of(**options)
     assert all(np.array_equal(a, b) for a, b in zip(parts, again, strict=True))
-    other = parts_of(seed=1, name=name, clients=clients, min_samples=10)
+    other = parts_of(seed=1, **options)
     assert not all(np.array_equal(a, b) for a, b in zip(parts, other, strict=True))
 
 
-@pytest.mark.parametrize("name", ["iid", "dirichlet", "writer", "quality", "quantity"])
-def test_every_sample_is_dealt(name):
-    assert sum(map(len, parts_of(name=name, clients=13))) == len(DATA.labels)
+@pytest.mark.parametrize("name", ["iid", "quality"])
+def test_equal_shares_are_alike(data, name):
+    parts = parts_of(data=data, name=name, clients=8)
+    assert np.ptp([len(part) for part in parts]) <= 1
+    table = [np.bincount(data.labels[part], minlength=data.classes) for part in parts]
+    assert stats.chi2_contingency(table).pvalue > CLEARLY
+
+
+def test_dirichlet_shares_of_each_class_follow_the_law(data):
+    """A client's share of a class is Beta(beta, (m - 1) beta), and classes are independent."""
+    shares = []
+    for seed in range(40):
+        first = parts_of(seed, data, name="dirichlet", clients=5, beta=0.7, min_samples=3)[0]
+        held = np.bincount(data.labels[first], minlength=data.classes)
+        shares.append(held / np.bincount(data.labels))
+    shares = np.array(shares)  # [seeds, classes]
+    rounding = np.random.default_rng(0).uniform(-0.5, 0.5, shares.shape)
+    smooth = np.clip(shares + rounding / np.bincount(data.labels), 0, 1)  # sizes are whole numbers
+    law = stats.beta(0.7, 4 * 0.7)
+    assert stats.kstest(smooth.ravel(), law.cdf).pvalue > CLEARLY
+    eighths = np.histogram(law.cdf(smooth), bins=8, range=(0, 1))[0]
+    assert stats.chisquare(eighths).pvalue > CLEARLY
+    between = np.corrcoef(law.cdf(smooth).T)[np.triu_indices(data.classes, 1)]
+    assert stats.kstest(between * 40**0.5, "norm").pvalue > CLEARLY
+
+
+def test_quantity_lifts_small_clients_and_leaves_the_others_in_proportion(data):
+    lifted = 0
+    for seed in range(20):
+        shares = dirichlet_shares(np.random.default_rng(seed), 0.5, 10)
+        sizes = np.array(
+            [len(part) for part in parts_of(seed, data, name="quantity", clients=10, beta=0.5,
+                                            min_samples=100)]
+        )  # fmt: skip
+        assert sizes.sum() == len(data.labels)
+        low = sizes == 100
+        lifted += low.sum()
+        scale = (len(data.labels) - 100 * low.sum()) / shares[~low].sum()
+        np.testing.assert_allclose(sizes[~low], scale * shares[~low], atol=1)
+        assert (scale * shares[low] < 101).all()
+    assert lifted > 5
+
+
+def test_hybrid_is_half_and_half(data):
+    parts = parts_of(data=data, name="hybrid", clients=10)
+    assert all(len(np.unique(data.labels[part])) == 2 for part in parts[:5])
+    assert sum(len(np.unique(data.labels[part])) for part in parts[5:]) > 3 * data.classes
+    sizes = np.array([len(part) for part in parts])
+    assert sizes[5:].std() > 3 * sizes[:5].std()
 
 
 @pytest.mark.parametrize("clients", [5, 10, 37])
@@ -60,19 +157,15 @@ def test_qlabel_pairs_vary():
     assert len({tuple(np.unique(DATA.labels[part])) for part in parts}) > 6
 
 
-def test_writers_are_never_split():
-    parts = parts_of(name="writer", clients=7)
-    homes = [set(DATA.writers[part]) for part in parts]
-    assert sum(map(len, homes)) == len(set.union(*homes)) == 70
-    assert {len(home) for home in homes} == {10}
-
-
-def test_hybrid_is_half_and_half():
-    parts = parts_of(name="hybrid", clients=10)
-    assert all(len(np.unique(DATA.labels[part])) == 2 for part in parts[:5])
-    assert sum(len(np.unique(DATA.labels[part])) for part in parts[5:]) > 30
-    sizes = np.array([len(part) for part in parts])
-    assert sizes[5:].std() > 3 * sizes[:5].std()
+@pytest.mark.parametrize("name", [name for name, writers in SETS.items() if writers])
+def test_writers_are_never_split(name):
+    data = labels_of(name)
+    if data is None:
+        pytest.skip(f"needs {name}")
+    parts = parts_of(data=data, name="writer", clients=7)
+    homes = [set(data.writers[part]) for part in parts]
+    assert sum(map(len, homes)) == len(set.union(*homes)) == SETS[name]
+    assert max(map(len, homes)) - min(map(len, homes)) <= 1
 
 
 @pytest.mark.parametrize("name", ["quantity", "hybrid"])
@@ -89,16 +182,6 @@ def test_quantity_shares_follow_the_dirichlet_law():
     options = {"name": "quantity", "clients": clients, "beta": beta, "min_samples": 3}
     shares = [len(parts_of(seed, data, **options)[0]) / 100_000 for seed in range(300)]
     assert stats.kstest(shares, stats.beta(beta, (clients - 1) * beta).cdf).pvalue > 0.001
-
-
-def test_dirichlet_class_shares_follow_the_law():
-    labels = np.repeat(np.arange(50), 2000)
-    options = {"name": "dirichlet", "clients": 4, "beta": 0.5, "min_samples": 3}
-    shares = []
-    for seed in range(6):
-        first = parts_of(seed, toy(labels), **options)[0]
-        shares.extend(np.bincount(labels[first], minlength=50) / 2000)
-    assert stats.kstest(shares, stats.beta(0.5, 1.5).cdf).pvalue > 0.001
 
 
 @given(
@@ -134,6 +217,7 @@ def test_any_beta_ends_with_everyone_served(name, beta):
         ({"name": "writer", "clients": 71}, "70 writers"),
         ({"name": "hybrid", "clients": 1}, "at least 2"),
         ({"name": "iid", "overlap": True}, "partition.overlap"),
+        ({"name": "natural"}, "needs generated data"),
         ({"name": "qlabel", "clients": 10, "q": 2, "min_samples": 790}, "min_samples"),
     ],
 )
