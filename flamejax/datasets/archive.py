@@ -104,9 +104,12 @@ def _member_reader(
         if info.file_size > MAX_FILE_BYTES:
             raise refusal(path, f"member {shown(name)}: claims {info.file_size} bytes, too many")
         try:
-            return archive.read(info)  # never more than claimed, and its checksum is compared
+            data = archive.read(info)  # never more than claimed, and its checksum is compared
         except BROKEN as error:
             raise refusal(path, f"member {shown(name)}: cannot be unpacked: {error}") from None
+        if len(data) != info.file_size:
+            raise refusal(path, f"member {shown(name)}: {len(data)} bytes, not {info.file_size}")
+        return data
 
     return read
 

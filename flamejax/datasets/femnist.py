@@ -114,7 +114,7 @@ def _part(path: Path, writer: str, pixels: np.ndarray, labels: np.ndarray, class
     where = f"writer {shown(writer)[:40]}"
     if pixels.dtype.kind not in "fiu" or labels.dtype.kind not in "iu":
         raise refusal(path, f"{where}: {pixels.dtype} pixels and {labels.dtype} labels")
-    if pixels.shape != (len(labels), SIDE, SIDE) or labels.ndim != 1:
+    if labels.ndim != 1 or pixels.shape != (len(labels), SIDE, SIDE):
         got = f"pixels of shape {pixels.shape} and labels of shape {labels.shape}"
         raise refusal(path, f"{where}: {got}, expected [n, {SIDE}, {SIDE}] and [n]")
     if len(labels) == 0:

@@ -87,7 +87,9 @@ def class_names(place: Path) -> tuple[str, ...]:
 
 
 def decode(place: Path, quiet: bool, classes: Sequence[str], scale: float) -> Dataset:
-    with files(place) as found:
+    # what is too large is refused here; Pillow need not warn of it as well
+    with files(place) as found, warnings.catch_warnings():
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
         items, names = _sorted_items(found, classes)
         try:
             pixels = _decode_all(found, items, None, quiet)
@@ -186,9 +188,7 @@ def _decode_all(
             pixels[i] = image
         return len(some)
 
-    # what is too large is refused here; Pillow need not warn of it as well
-    with warnings.catch_warnings(), progress("decoding", len(items), quiet) as advance:
-        warnings.simplefilter("ignore")
+    with progress("decoding", len(items), quiet) as advance:
         pool = ThreadPoolExecutor(os.cpu_count())
         try:
             for done in as_completed([pool.submit(part, i) for i in range(0, len(items), 256)]):

@@ -11,6 +11,7 @@ import math
 import zipfile
 from collections.abc import Collection
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from flamejax.datasets.archive import BROKEN, MAX_BYTES, check_members, refusal,
 from flamejax.errors import InputError
 from flamejax.types import Dataset
 
-BROKEN_ARRAY = BROKEN + (SyntaxError, TypeError, KeyError)  # noqa: RUF005 (mypy)
+BROKEN_ARRAY = BROKEN + (SyntaxError, TypeError, KeyError, TokenError)  # noqa: RUF005 (mypy)
 SYNONYMS = {"x": "images", "y": "labels"}
 KEYS = ("images", "labels", "writers", "class_names", "mean", "std", *SYNONYMS)
 
