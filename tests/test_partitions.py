@@ -102,7 +102,7 @@ def test_equal_shares_are_alike(data, name):
 def test_dirichlet_shares_of_each_class_follow_the_law(data):
     """A client's share of a class is Beta(beta, (m - 1) beta), and classes are independent."""
     shares = []
-    for seed in range(40):
+    for seed in range(120):
         first = parts_of(seed, data, name="dirichlet", clients=5, beta=0.7, min_samples=3)[0]
         held = np.bincount(data.labels[first], minlength=data.classes)
         shares.append(held / np.bincount(data.labels))
@@ -114,7 +114,7 @@ def test_dirichlet_shares_of_each_class_follow_the_law(data):
     eighths = np.histogram(law.cdf(smooth), bins=8, range=(0, 1))[0]
     assert stats.chisquare(eighths).pvalue > CLEARLY
     between = np.corrcoef(law.cdf(smooth).T)[np.triu_indices(data.classes, 1)]
-    assert stats.kstest(between * 40**0.5, "norm").pvalue > CLEARLY
+    assert stats.kstest(between * 120**0.5, "norm").pvalue > CLEARLY
 
 
 def test_quantity_lifts_small_clients_and_leaves_the_others_in_proportion(data):
