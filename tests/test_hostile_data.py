@@ -148,6 +148,11 @@ def test_broken_images(tmp_path, cache, what, packed):
     assert said in text
 
 
+def test_the_first_of_several_bad_files_is_named(tmp_path, cache):
+    files = [(f"b/{i:04}.png", png((4, 4 + (i in (300, 400, 900))))) for i in range(1000)]
+    assert "b/0300.png: 4x5 pixels" in refusal(cache, "images", zipped(tmp_path / "x.zip", *files))
+
+
 def bomb_png(side: int) -> bytes:
     """A small PNG that claims a very large picture, and is one: all black."""
 

@@ -722,6 +722,23 @@ def test_tfds_says_what_is_missing(monkeypatch):
 
 
 @needs_tfds
+def test_tfds_prepare_without_a_network(monkeypatch, tmp_path, capsys):
+    import tensorflow_datasets as tf_datasets
+
+    def broken(name, **_):
+        raise ConnectionError(f"no way to {name}\nand a long story")
+
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
+    monkeypatch.setattr(tfds, "find_spec", lambda name: name)  # as if TensorFlow were there
+    monkeypatch.setattr(tfds, "_offline", lambda: True)
+    assert "there is no network" in refusal(tfds.prepare, "mnist")
+    monkeypatch.setattr(tfds, "_offline", lambda: False)
+    monkeypatch.setattr(tf_datasets, "builder", broken)
+    assert refusal(tfds.prepare, "mnist") == "tfds:mnist: cannot be prepared: no way to mnist"
+    assert not store.kept()
+
+
+@needs_tfds
 @pytest.mark.skipif(find_spec("tensorflow") is not None, reason="TensorFlow is there")
 def test_tfds_prepare_needs_tensorflow(monkeypatch, tmp_path):
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))

@@ -13,7 +13,7 @@ import math
 import os
 import warnings
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -191,9 +191,9 @@ def _decode_all(
     with progress("decoding", len(items), quiet) as advance:
         pool = ThreadPoolExecutor(os.cpu_count())
         try:
-            for done in as_completed([pool.submit(part, i) for i in range(0, len(items), 256)]):
-                advance(done.result())
-        finally:  # after the first bad file, or Ctrl-C, the rest is not worth waiting for
+            for done in pool.map(part, range(0, len(items), 256)):  # in order: the first bad file
+                advance(done)
+        finally:  # after it, or after Ctrl-C, the rest is not worth waiting for
             pool.shutdown(cancel_futures=True)
     return pixels
 

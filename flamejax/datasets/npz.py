@@ -52,7 +52,8 @@ def assemble(path: Path, arrays: dict[str, np.ndarray]) -> Dataset:
     if images.dtype != np.uint8 and images.dtype.kind != "f":
         raise refusal(path, f"images are {images.dtype}, expected uint8 or floating point")
     if images.dtype.kind == "f":
-        images = images.astype(np.float32, copy=False)
+        with np.errstate(over="ignore"):  # what float32 cannot hold is infinite, and refused next
+            images = images.astype(np.float32, copy=False)
         if not finite(images):
             raise refusal(path, "images hold numbers that are not finite")
     for name in ("labels", "writers"):

@@ -13,11 +13,13 @@ import contextlib
 import logging
 import os
 import re
+import socket
 import sys
 from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.request import getproxies
 
 import numpy as np
 
@@ -62,6 +64,8 @@ def prepare(name: str, quiet: bool = True) -> store.Kept:
         if builder is None:
             if find_spec("tensorflow") is None:
                 raise InputError(f"tfds:{name}: preparing it needs TensorFlow: {EXTRA}")
+            if _offline():
+                raise InputError(f"tfds:{name}: cannot be prepared: there is no network")
             builder = _download(tfds, name, quiet)
         data = _decode(tfds, name, builder, quiet)
         return store.keep(_plain(name), data, f"tfds:{name}", _digest(_folder(builder)))
@@ -130,7 +134,16 @@ def _download(tfds: Any, name: str, quiet: bool) -> Any:
 
 
 def _first_line(error: Exception) -> str:
-    return " ".join((str(error) or type(error).__name__).split())[:200]
+    lines = str(error).strip().splitlines()
+    return (lines[0] if lines else type(error).__name__)[:200]
+
+
+def _offline() -> bool:
+    """Whether names of hosts cannot be resolved; TFDS would try for minutes."""
+    try:
+        return not getproxies() and not socket.getaddrinfo("storage.googleapis.com", 443)
+    except OSError:
+        return True
 
 
 def _folder(builder: Any) -> Path:
