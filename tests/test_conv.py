@@ -28,10 +28,11 @@ def close(a, b, tolerance):
 
 
 @pytest.mark.parametrize(("size", "padding"), [(3, 1), (3, 0), (7, 3), (1, 0), (2, 1)])
-@pytest.mark.parametrize("shape", [(3, 8, 9, 5), (1, 7, 7, 1), (4, 10, 8, 2)])
-def test_convolution_equals_xlas(rng, shape, size, padding):
+@pytest.mark.parametrize(("shape", "features"), [((3, 8, 9, 5), 6), ((4, 10, 8, 2), 3)])
+def test_convolution_equals_xlas(rng, shape, features, size, padding):
+    """With more and with fewer features than channels, which are different products."""
     with jax.enable_x64(True):
-        x, kernel = rng.normal(size=shape), rng.normal(size=(size, size, shape[0], 6))
+        x, kernel = rng.normal(size=shape), rng.normal(size=(size, size, shape[0], features))
 
         def both(native):
             out, back = jax.vjp(lambda x, k: convolve(x, k, padding, native), x, kernel)
@@ -45,10 +46,11 @@ def test_convolution_equals_xlas(rng, shape, size, padding):
         close(both(native=False), both(native=True), 1e-11)
 
 
-def test_convolution_equals_plain_loops(rng):
-    x, kernel = rng.normal(size=(2, 5, 6, 3)), rng.normal(size=(3, 3, 2, 4))
-    expected = np.zeros((4, 5, 6, 3))
-    for o, c, h, w in itertools.product(range(4), range(2), range(5), range(6)):
+@pytest.mark.parametrize("features", [1, 4])
+def test_convolution_equals_plain_loops(rng, features):
+    x, kernel = rng.normal(size=(2, 5, 6, 3)), rng.normal(size=(3, 3, 2, features))
+    expected = np.zeros((features, 5, 6, 3))
+    for o, c, h, w in itertools.product(range(features), range(2), range(5), range(6)):
         for i, j in itertools.product(range(3), range(3)):
             if 0 <= h + i - 1 < 5 and 0 <= w + j - 1 < 6:
                 expected[o, h, w] += kernel[i, j, c, o] * x[c, h + i - 1, w + j - 1]
@@ -76,9 +78,10 @@ def test_a_tied_square_sends_its_gradient_to_the_first_entry():
     np.testing.assert_array_equal(gradient(0 * square).reshape(2, 2), [[1, 0], [0, 0]])
 
 
-def test_gradients_equal_finite_differences(rng):
+@pytest.mark.parametrize("features", [1, 3])
+def test_gradients_equal_finite_differences(rng, features):
     with jax.enable_x64(True):
-        x, kernel = jnp.asarray(rng.normal(size=(2, 6, 6, 2))), rng.normal(size=(3, 3, 2, 3))
+        x, kernel = jnp.asarray(rng.normal(size=(2, 6, 6, 2))), rng.normal(size=(3, 3, 2, features))
 
         def f(x, kernel):
             return jnp.sum(jnp.sin(max_pool(jnp.tanh(convolve(x, kernel, 1, False)), False)))

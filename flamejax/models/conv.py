@@ -9,6 +9,7 @@ results to rounding.
 from __future__ import annotations
 
 from functools import partial, reduce
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -37,22 +38,49 @@ def max_pool(x: Array, native: bool) -> Array:
 
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
 def _matmul_convolve(x: Array, kernel: Array, padding: int) -> Array:
-    size, _, _, features = kernel.shape
-    _, height, width, batch = x.shape
-    out = (features, height + 2 * padding - size + 1, width + 2 * padding - size + 1, batch)
-    return (kernel.reshape(-1, features).T @ _patches(x, size, padding)).reshape(out)
+    cut = _cut(kernel)
+    wide = _matrix(kernel).T @ _patches(x, cut, padding)
+    height, width = (n + 2 * padding - cut.size + 1 for n in x.shape[1:3])
+    features, batch = kernel.shape[-1], x.shape[-1]
+    wide = wide.reshape(cut.after, features, height, -1)
+    shifted = (wide[j, ..., j * batch : (j + width) * batch] for j in range(cut.after))
+    return reduce(jnp.add, shifted).reshape(features, height, width, batch)
 
 
-def _patches(x: Array, size: int, padding: int) -> Array:
-    """[size * size * C, h * w * B]: the input that each entry of a kernel meets, place by place.
+class _Cut(NamedTuple):
+    """A kernel [k, k, C, O] as a matrix, its columns dealt with before and after the product.
+
+    With all before, the product takes k * k * C shifted copies of the input; with all after, it
+    takes k * C, and its k * O results are shifted and added. The less there is to copy the faster.
+    """
+
+    size: int  # k
+    before: int  # columns of the kernel: k and 1,
+    after: int  # or 1 and k
+
+
+def _cut(kernel: Array) -> _Cut:
+    size, _, channels, features = kernel.shape
+    return _Cut(size, 1, size) if channels > features else _Cut(size, size, 1)
+
+
+def _matrix(kernel: Array) -> Array:
+    """[k * before * C, after * O]"""
+    cut, (_, _, channels, features) = _cut(kernel), kernel.shape
+    parts = kernel.reshape(cut.size, cut.before, cut.after, channels, features)
+    return parts.swapaxes(2, 3).reshape(-1, cut.after * features)
+
+
+def _patches(x: Array, cut: _Cut, padding: int) -> Array:
+    """[k * before * C, h * w * B]: the input that each row of the matrix meets, place by place.
 
     Columns and batch are one axis, so that every shifted copy moves long runs of memory.
     """
     channels, height, width, batch = x.shape
     x = x.reshape(channels, height, width * batch)
     x = jnp.pad(x, ((0, 0), (padding, padding), (padding * batch, padding * batch)))
-    h, w = height + 2 * padding - size + 1, (width + 2 * padding - size + 1) * batch
-    shifts = [(i, j * batch) for i in range(size) for j in range(size)]
+    h, w = height + 2 * padding - cut.size + 1, (width + 2 * padding - cut.before + 1) * batch
+    shifts = [(i, j * batch) for i in range(cut.size) for j in range(cut.before)]
     return jnp.stack([x[:, i : i + h, j : j + w] for i, j in shifts]).reshape(-1, h * w)
 
 
@@ -62,22 +90,29 @@ def _convolve_forward(x: Array, kernel: Array, padding: int) -> tuple[Array, tup
 
 def _convolve_backward(padding: int, saved: tuple[Array, Array], g: Array) -> tuple[Array, Array]:
     x, kernel = saved
-    size, _, channels, features = kernel.shape
+    cut = _cut(kernel)
+    _, _, channels, features = kernel.shape
     _, height, width, batch = x.shape
-    h, w = g.shape[1], g.shape[2] * batch
-    flat = g.reshape(features, h * w)
-    to_kernel = (_patches(x, size, padding) @ flat.T).reshape(kernel.shape)
-    # what each entry of the kernel sends back, added up where it came from
-    back = (kernel.reshape(-1, features) @ flat).reshape(size, size, channels, h, w)
-    last = size - 1
-    shifted = (
-        jnp.pad(back[i, j], ((0, 0), (i, last - i), (j * batch, (last - j) * batch)))
-        for i in range(size)
-        for j in range(size)
-    )
-    around = (channels, height + 2 * padding, width + 2 * padding, batch)
+    h = g.shape[1]
+    flat = g.reshape(features, h, -1)
+    wide = jnp.stack([_shift(flat, 0, 1, j, cut.after, batch) for j in range(cut.after)])
+    wide = wide.reshape(cut.after * features, -1)
+    to_matrix = _patches(x, cut, padding) @ wide.T
+    to_kernel = to_matrix.reshape(cut.size, cut.before, channels, cut.after, features)
+    # what each row of the matrix sends back, added up where it came from
+    back = (_matrix(kernel) @ wide).reshape(cut.size, cut.before, channels, h, -1)
+    places = [(i, j) for i in range(cut.size) for j in range(cut.before)]
+    to_x = reduce(
+        jnp.add, (_shift(back[i, j], i, cut.size, j, cut.before, batch) for i, j in places)
+    ).reshape(channels, height + 2 * padding, width + 2 * padding, batch)
     inside = slice(padding, -padding or None)
-    return reduce(jnp.add, shifted).reshape(around)[:, inside, inside], to_kernel
+    return to_x[:, inside, inside], to_kernel.swapaxes(2, 3).reshape(kernel.shape)
+
+
+def _shift(x: Array, row: int, rows: int, column: int, columns: int, batch: int) -> Array:
+    """[C, h, w * B] at a place in zeros that leave room for `rows` x `columns` of them."""
+    across = (column * batch, (columns - 1 - column) * batch)
+    return jnp.pad(x, ((0, 0), (row, rows - 1 - row), across))
 
 
 _matmul_convolve.defvjp(_convolve_forward, _convolve_backward)
