@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from flamejax.errors import InputError
 from flamejax.plan import Run
 from flamejax.records import Record
 
@@ -28,7 +27,8 @@ class Comparison(NamedTuple):
     curves: a dict per row: "round" [R], and "pm_accuracy", "gm_loss", ... [seeds, R], NaN where
     there is no such model; empty for a method that diverged.
     runs: a dict per run: "name", "label", "rate", "seed", "status", "folder" (below OUT).
-    about: what all runs have in common: "data", "partition", "clients", "rounds", "seeds", ...
+    about: what all runs have in common: "data", "partition", "clients", "rounds", "seeds", ...;
+    "measure" is "accuracy", or "loss" for a regression.
     """
 
     rows: list[dict[str, Any]]
@@ -85,6 +85,7 @@ def gather(runs: Sequence[Run], found: Sequence[Record]) -> Comparison:
         "attack": config.attack.model_dump(),
         "rounds": config.rounds,
         "seeds": rows[0]["seeds"],
+        "measure": "loss" if _without_accuracy(rows) else "accuracy",
         "rates": list(dict.fromkeys(run.rate for run in runs if run.rate is not None)),
     }
     done = [
@@ -99,6 +100,12 @@ def gather(runs: Sequence[Run], found: Sequence[Record]) -> Comparison:
         for run, record in pairs
     ]
     return Comparison(rows, tried, curves, done, about)
+
+
+def _without_accuracy(rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the task is a regression: methods finished, and none has an accuracy."""
+    finished = [row for row in rows if row["status"] == "finished"]
+    return bool(finished) and all(row["pm_accuracy_mean"] is None for row in finished)
 
 
 def _row(runs: Sequence[Run], found: Sequence[Record]) -> dict[str, Any]:
@@ -137,21 +144,19 @@ def _flat(figures: Mapping[str, Any]) -> dict[str, float]:
 
 
 def merit(row: Mapping[str, Any]) -> float:
-    """What the best rate is best at: hybrid accuracy on the selection split, last round."""
-    for model in ("hm", "pm"):
-        value = row.get(f"selection_accuracy_{model}_mean")
-        if value is not None:
-            return float(value)
+    """What the best rate is best at: hybrid accuracy on the selection split, last round; for
+    regression minus the loss."""
+    for figure, sign in (("accuracy", 1), ("loss", -1)):
+        for model in ("hm", "pm"):
+            value = row.get(f"selection_{figure}_{model}_mean")
+            if value is not None:
+                return sign * float(value)
     return -np.inf  # diverged
 
 
 def choose(candidates: Sequence[Mapping[str, Any]]) -> int:
     """Which of several rates to show; the first of equals."""
-    merits = [merit(row) for row in candidates]
-    best = int(np.argmax(merits))
-    if len(merits) > 1 and merits[best] == -np.inf and candidates[best]["status"] == "finished":
-        raise InputError("--rates: these data have no accuracy to choose by; leave it out")
-    return best
+    return int(np.argmax([merit(row) for row in candidates]))
 
 
 def _curves(rows: Sequence[Sequence[Mapping[str, Any]]], status: str) -> dict[str, np.ndarray]:

@@ -82,9 +82,9 @@ def figures(sums: Sums, counts: np.ndarray, on: str) -> Evaluation:
         accuracy, loss = np.asarray(sums.correct) / held_out, np.asarray(sums.loss) / held_out
     chooser = 0 if on == "validation" else 1
     picks = np.zeros(len(counts), bool)
-    if len(names) == 2:  # higher accuracy; on a tie the lower loss, and on that tie PM
+    if len(names) == 2:  # higher accuracy; on a tie, or without accuracies, lower loss; then PM
         (a_pm, a_gm), (l_pm, l_gm) = accuracy[..., chooser].T, loss[..., chooser].T
-        picks = (a_gm > a_pm) | ((a_gm == a_pm) & (l_gm < l_pm))
+        picks = (a_gm > a_pm) | (~(a_gm < a_pm) & (l_gm < l_pm))
 
     def of(split: int) -> Figures:
         result = []

@@ -43,14 +43,17 @@ class History:
         self.nonfinite += log.nonfinite.tolist()
 
     def evaluated(self, train_loss: float, evaluation: Evaluation) -> dict[str, Any]:
-        chosen = {k: finite(v.mean()) for k, v in evaluation.selection.accuracy.items()}
+        chosen = {
+            figure: {name: finite(values.mean()) for name, values in models.items()}
+            for figure, models in evaluation.selection._asdict().items()
+        }
         row = {
             "round": self.rounds,
             "train_loss": finite(train_loss),
             "nonfinite": self.nonfinite[self.rows[-1]["round"] if self.rows else 0 :],
             **summarize(evaluation.test),
             "gap": gap(evaluation.test),
-            "selection": {"on": self.selection, "accuracy": chosen},
+            "selection": {"on": self.selection, **chosen},
         }
         self.rows.append(row)
         self.last = evaluation

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -21,12 +22,21 @@ from flamejax.comparison import Comparison, merit
 
 MISSING = "\u2013"
 # heading -> figure, its sign if more is better, its form
-COLUMNS: dict[str, tuple[str, int, str]] = {
-    "PM": ("pm_accuracy", 1, ".4f"),
-    "GM": ("gm_accuracy", 1, ".4f"),
-    "HM": ("hm_accuracy", 1, ".4f"),
-    "PM worst 10 %": ("pm_worst10", 1, ".4f"),
-    "PM loss variance": ("pm_loss_var", -1, ".3g"),
+Columns = dict[str, tuple[str, int, str]]
+COLUMNS: dict[str, Columns] = {  # by what is measured
+    "accuracy": {
+        "PM": ("pm_accuracy", 1, ".4f"),
+        "GM": ("gm_accuracy", 1, ".4f"),
+        "HM": ("hm_accuracy", 1, ".4f"),
+        "PM worst 10 %": ("pm_worst10", 1, ".4f"),
+        "PM loss variance": ("pm_loss_var", -1, ".3g"),
+    },
+    "loss": {
+        "PM": ("pm_loss", -1, ".4g"),
+        "GM": ("gm_loss", -1, ".4g"),
+        "HM": ("hm_loss", -1, ".4g"),
+        "PM loss variance": ("pm_loss_var", -1, ".3g"),
+    },
 }
 # the settings that a partition has
 SHAPED_BY = {"qlabel": ["q"], "dirichlet": ["beta"], "quality": ["sigma"], "quantity": ["beta"]}
@@ -46,13 +56,14 @@ def method_name(row: Mapping[str, Any]) -> str:
 
 def headings(comparison: Comparison) -> list[str]:
     oracle = {"HM": "HM (oracle)"} if comparison.about["selection"] == "test" else {}
-    return ["method", *(oracle.get(heading, heading) for heading in COLUMNS)]
+    columns = COLUMNS[comparison.about["measure"]]
+    return ["method", *(oracle.get(heading, heading) for heading in columns)]
 
 
-def cells(rows: Sequence[Mapping[str, Any]]) -> list[list[tuple[str, bool]]]:
+def cells(comparison: Comparison) -> list[list[tuple[str, bool]]]:
     """Per row and column of figures what is shown, and whether it is the best of its column."""
-    columns = []
-    for figure, sign, form in COLUMNS.values():
+    columns, rows = [], comparison.rows
+    for figure, sign, form in COLUMNS[comparison.about["measure"]].values():
         means = [row[f"{figure}_mean"] for row in rows]
         shown = [_number(mean, form) for mean in means]
         there = [i for i, mean in enumerate(means) if mean is not None]
@@ -60,7 +71,7 @@ def cells(rows: Sequence[Mapping[str, Any]]) -> list[list[tuple[str, bool]]]:
         column = []
         for row, text in zip(rows, shown, strict=True):
             std = row[f"{figure}_std"]
-            spread = "" if std is None else f" ± {_number(std, form.replace('3g', '2g'))}"
+            spread = "" if std is None else f" ± {_number(std, re.sub('[34]g', '2g', form))}"
             missing = "diverged" if row["status"] == "diverged" else MISSING
             column.append(
                 (missing if text is None else text + spread, text is not None and text == best)
@@ -107,10 +118,11 @@ def notes(comparison: Comparison) -> list[str]:
         over = f"the {about['benign_clients']} benign of {over}"
     spread = ", ± sample standard deviation over seeds" if len(about["seeds"]) > 1 else ""
     oracle = about["selection"] == "test"
-    split = "test accuracy itself (oracle)" if oracle else "validation accuracy"
+    measure = about["measure"]
+    split = f"test {measure} itself (oracle)" if oracle else f"validation {measure}"
+    many = {"accuracy": "accuracies", "loss": "losses"}[measure]
     said = [
-        f"Last round, test split; accuracies are means over {over}{spread}. Bold: best of its "
-        "column.",
+        f"Last round, test split; {many} are means over {over}{spread}. Bold: best of its column.",
         "PM: personalized models; GM: global model; HM: for each client the one of the two with "
         f"the better {split}.",
     ]
@@ -119,7 +131,7 @@ def notes(comparison: Comparison) -> list[str]:
         if tried[0]["tuned"]:
             found = ", ".join(f"{row['rate']:g} ({_merit_text(row)})" for row in tried)
             said.append(f"{label}: global_lr chosen in the last round by HM {split}: {found}.")
-    if any(row["gm_accuracy_mean"] is None and row["status"] == "finished" for row in rows):
+    if any(row["gm_loss_mean"] is None and row["status"] == "finished" for row in rows):
         said.append(f"{MISSING}: no usable global model, and so no hybrid.")
     diverged = [str(run["name"]) for run in comparison.runs if run["status"] != "finished"]
     if diverged:
@@ -129,14 +141,14 @@ def notes(comparison: Comparison) -> list[str]:
 
 def _merit_text(row: Mapping[str, Any]) -> str:
     value = merit(row)
-    return "diverged" if value == -np.inf else f"{value:.4f}".removeprefix("0")
+    return "diverged" if value == -np.inf else f"{abs(value):.4f}".removeprefix("0")
 
 
 def markdown(comparison: Comparison) -> str:
     head = headings(comparison)
     lines = [f"**{title(comparison)}**", "", f"| {' | '.join(head)} |"]
     lines.append("|" + "---|" * len(head))
-    for row, values in zip(comparison.rows, cells(comparison.rows), strict=True):
+    for row, values in zip(comparison.rows, cells(comparison), strict=True):
         shown = [f"**{text}**" if best else text for text, best in values]
         lines.append(f"| {' | '.join([method_name(row), *shown])} |")
     return "\n".join([*lines, "", *(f"- {note}" for note in notes(comparison))]) + "\n"
@@ -159,7 +171,7 @@ def show(comparison: Comparison, folder: Path) -> None:
     table = Table(title=title(comparison), box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for number, heading in enumerate(headings(comparison)):
         table.add_column(heading, justify="right" if number else "left")
-    for row, values in zip(comparison.rows, cells(comparison.rows), strict=True):
+    for row, values in zip(comparison.rows, cells(comparison), strict=True):
         shown = [Text(text.replace("± ", "±"), "bold" if best else "") for text, best in values]
         table.add_row(method_name(row), *shown)
     console.print(table)

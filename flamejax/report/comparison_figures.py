@@ -15,10 +15,11 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
+from matplotlib.ticker import MaxNLocator
 
 from flamejax.comparison import Comparison
 from flamejax.report.comparison import method_name, title
+from flamejax.report.curves import log_scale
 
 GREY = "#555555"
 # a method looks the same in every picture
@@ -68,9 +69,11 @@ def _shade(color: str, number: int) -> tuple[float, float, float]:
 
 
 def draw_curves(figure: Figure, comparison: Comparison) -> Figure:
-    """Test accuracy on the left, test loss on the right; PM solid, GM dashed."""
-    figure.set_size_inches(10.5, 3.9)
-    panels = dict(zip(("accuracy", "loss"), figure.subplots(1, 2), strict=True))
+    """Test accuracy on the left, unless it is a regression, test loss on the right; PM solid, GM
+    dashed."""
+    names = ["accuracy", "loss"] if comparison.about["measure"] == "accuracy" else ["loss"]
+    figure.set_size_inches(10.5 if len(names) == 2 else 7, 3.9)
+    panels = dict(zip(names, figure.subplots(1, len(names), squeeze=False)[0], strict=True))
     handles: list[Any] = []
     seen = styles(comparison.rows)
     several = Counter(row["method"] for row in comparison.rows)
@@ -94,11 +97,10 @@ def draw_curves(figure: Figure, comparison: Comparison) -> Figure:
     handles.append(Line2D([], [], color=GREY, ls="--", label="GM, global"))
     if len(comparison.about["seeds"]) > 1:
         handles.append(Patch(color=GREY, alpha=0.2, lw=0, label="range over seeds"))
-    panels["accuracy"].set(ylabel="test accuracy, mean over clients")
-    panels["loss"].set(ylabel="test loss, mean over clients", yscale="log")
-    panels["loss"].yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    panels["loss"].yaxis.set_major_formatter("{x:g}")
-    panels["loss"].yaxis.set_minor_formatter(NullFormatter())
+    if "accuracy" in panels:
+        panels["accuracy"].set(ylabel="test accuracy, mean over clients")
+    panels["loss"].set(ylabel="test loss, mean over clients")
+    log_scale(panels["loss"])
     for axes in panels.values():
         axes.set(xlabel="communication round")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
@@ -122,24 +124,27 @@ def _line(axes: Axes, rounds: np.ndarray, values: np.ndarray, model: str, style:
 
 class Point(NamedTuple):
     x: float  # variance of the loss over clients
-    y: float  # accuracy
+    y: float  # accuracy, or loss
     size: float  # of the marker, in points
 
 
 def draw_fairness(figure: Figure, comparison: Comparison) -> Figure:
     """A point per method and model: the fairest are on the left, the most accurate on top."""
     figure.set_size_inches(6.6, 4.8)
-    axes = figure.subplots()
+    axes, measure = figure.subplots(), comparison.about["measure"]
     points: list[Point] = []
     names: list[tuple[Point, str, Style]] = []
     for row, style in zip(comparison.rows, styles(comparison.rows), strict=True):
-        pair = [_mark(axes, row, model, style, points) for model in ("pm", "gm")]
+        pair = [_mark(axes, row, model, measure, style, points) for model in ("pm", "gm")]
         there = [point for point in pair if point is not None]
         if there:  # a method's models hang together
             x, y, _ = zip(*there, strict=True)
             axes.plot(x, y, ":", color=style.color, lw=1, zorder=1)
             names.append((there[0], row["label"], style))
-    axes.set(xlabel="variance of test loss over clients", ylabel="test accuracy, mean over clients")
+    axes.set(
+        xlabel="variance of test loss over clients", ylabel=f"test {measure}, mean over clients"
+    )
+    axes.yaxis.set_inverted(measure == "loss")
     spread = [point.x for point in points if point.x > 0]
     if spread and max(spread) > 8 * min(spread):
         axes.set_xscale("log")
@@ -163,10 +168,15 @@ def draw_fairness(figure: Figure, comparison: Comparison) -> Figure:
 
 
 def _mark(
-    axes: Axes, row: Mapping[str, Any], model: str, style: Style, points: list[Point]
+    axes: Axes,
+    row: Mapping[str, Any],
+    model: str,
+    measure: str,
+    style: Style,
+    points: list[Point],
 ) -> Point | None:
     """Draw a method's PM or GM, and add it to the points; rings in one place grow outwards."""
-    x, y = row[f"{model}_loss_var_mean"], row[f"{model}_accuracy_mean"]
+    x, y = row[f"{model}_loss_var_mean"], row[f"{model}_{measure}_mean"]
     if x is None or y is None:
         return None
     here = [point.size for point in points if np.allclose(point[:2], (x, y), rtol=1e-3, atol=0)]
@@ -178,7 +188,7 @@ def _mark(
         x,
         y,
         xerr=row[f"{model}_loss_var_std"],
-        yerr=row[f"{model}_accuracy_std"],
+        yerr=row[f"{model}_{measure}_std"],
         fmt=style.marker,
         color=style.color,
         ecolor=(*style.color, 0.4),

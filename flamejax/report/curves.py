@@ -6,6 +6,7 @@ import io
 from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
@@ -17,28 +18,29 @@ COLOR, GREY = "#c1440e", "#666666"
 
 
 def draw(figure: Figure, result: Result) -> Figure:
-    """Test accuracy on the left, losses on the right."""
+    """Test accuracy on the left, losses on the right; for a regression losses only."""
     config, metrics = result.config, result.metrics
-    accuracy, loss = figure.subplots(1, 2)
+    classes = np.isfinite(metrics["pm_accuracy"]).any()
+    panels = figure.subplots(1, 1 + classes, squeeze=False)[0]
+    loss = panels[-1]
     rounds = metrics["round"]
     style = {"marker": "o", "markersize": 3} if len(rounds) < 3 else {}
     labels = {"pm": "PM", "gm": "GM", "hm": "HM"}
     if config.selection.on == "test":
         labels["hm"] = "HM (oracle)"
     for name, line in LINES.items():
-        for axes, key in ((accuracy, "accuracy"), (loss, "loss")):
+        for axes, key in zip(panels[::-1], ("loss", "accuracy"), strict=False):
             values = metrics[f"{name}_{key}"]
-            if np.isfinite(values).any() and not (name == "hm" and key == "loss"):
+            if np.isfinite(values).any() and not (name == "hm" and key == "loss" and classes):
                 label = labels[name] if key == "accuracy" else f"{labels[name]}, test"
                 width = 2.2 if name == "hm" else 1.5
                 axes.plot(rounds, values, line, color=COLOR, lw=width, label=label, **style)
     loss.plot(rounds, metrics["train_loss"], "-", color=GREY, lw=1.2, label="training", **style)
-    accuracy.set(ylabel="test accuracy, mean over clients")
-    loss.set(ylabel="loss", yscale="log")
-    loss.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    loss.yaxis.set_major_formatter("{x:g}")
-    loss.yaxis.set_minor_formatter(NullFormatter())
-    for axes in (accuracy, loss):
+    if classes:
+        panels[0].set(ylabel="test accuracy, mean over clients")
+    loss.set(ylabel="loss")
+    log_scale(loss)
+    for axes in panels:
         axes.set(xlabel="communication round")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(alpha=0.25, lw=0.6)
@@ -59,6 +61,16 @@ def draw(figure: Figure, result: Result) -> Figure:
         fontsize=10,
     )
     return figure
+
+
+def log_scale(axes: Axes) -> None:
+    """A logarithmic vertical axis with plain numbers, several of them on a short one as well."""
+    axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    subs = (1, 2, 5) if high > 8 * low else tuple(range(1, 10))
+    axes.yaxis.set_major_locator(LogLocator(subs=subs))
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 def png(result: Result) -> bytes:

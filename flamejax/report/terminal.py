@@ -37,10 +37,11 @@ def progress_bar(rounds: int, quiet: bool = False) -> Iterator[Watcher]:
             if speed:
                 shown["speed"] = f"{speed:.1f} rounds/s"
             if row is not None:
+                key, form = ("accuracy", ".3f") if _classes(row) else ("loss", ".3g")
                 shown["figures"] = "  ".join(
-                    f"{name.upper()} {row[name]['accuracy']:.3f}"
+                    f"{name.upper()} {row[name][key]:{form}}"
                     for name in ("pm", "gm", "hm")
-                    if row[name] and row[name]["accuracy"] is not None
+                    if row[name] and row[name][key] is not None
                 )
             progress.update(task, **shown)
 
@@ -58,15 +59,19 @@ def show(summary: Mapping[str, Any], folder: Path) -> None:
     title = f"Test figures over {who}, round {last['round']}"
     table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("model", no_wrap=True)
-    for heading in ("accuracy", "worst10", "best10", "Jain", "loss", "loss var", "best*"):
+    keys = {"loss": "loss", "loss_var": "loss var"}  # all that a regression has
+    if _classes(last):
+        first = {"accuracy": "accuracy", "worst10": "worst10", "best10": "best10", "jain": "Jain"}
+        keys = first | keys
+    measure = next(iter(keys))
+    for heading in (*keys.values(), "best*"):
         table.add_column(heading, justify="right", no_wrap=True)
     for name, title in names.items():
         if last[name] is None:
-            table.add_row(title, *["-"] * 7)
+            table.add_row(title, *["-"] * (len(keys) + 1))
             continue
-        keys = ("accuracy", "worst10", "best10", "jain", "loss", "loss_var")
         figures = [last[name][key] for key in keys]
-        table.add_row(title, *(_number(v) for v in (*figures, best[name]["accuracy"])))
+        table.add_row(title, *(_number(v) for v in (*figures, best[name][measure])))
     console.print(table)
     if summary["nonfinite"]:
         times = f"{summary['nonfinite']} time(s)"
@@ -74,7 +79,7 @@ def show(summary: Mapping[str, Any], folder: Path) -> None:
     if last["gm"] is None:
         console.print("This method has no usable global model.", highlight=False)
     console.print(
-        f"* accuracy in round {best['round']}, the best by {best['chosen_on']} accuracy{oracle}",
+        f"* {measure} in round {best['round']}, the best by {best['chosen_on']} {measure}{oracle}",
         f"{summary['rounds']} rounds in {summary['seconds']:.1f} s "
         f"({summary['compile_seconds']:.1f} s compiling, "
         f"{1000 * summary['round_seconds']:.1f} ms a round). Results: {folder}",
@@ -82,6 +87,11 @@ def show(summary: Mapping[str, Any], folder: Path) -> None:
         highlight=False,
         soft_wrap=True,
     )
+
+
+def _classes(row: Mapping[str, Any]) -> bool:
+    """Whether figures are of a classification, which has accuracies."""
+    return row["pm"] is not None and row["pm"]["accuracy"] is not None
 
 
 def _number(value: float | None) -> str:
