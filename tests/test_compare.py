@@ -298,3 +298,24 @@ def test_python(tmp_path, monkeypatch, rng):
     (tmp_path / "out" / "runs").mkdir(parents=True)
     with pytest.raises(fj.InputError, match="not an empty folder"):
         fj.compare(data=fj.Dataset(images, labels, 3), out=tmp_path / "out")
+
+
+def test_a_regression_is_compared_by_losses():
+    found = fj.compare(
+        methods=["pfedme", "local"],
+        rates=[0.01, 0.1],
+        rounds=2,
+        data={"name": "linreg", "samples": 20, "features": 3},
+        partition={"clients": 3},
+        quiet=True,
+    )
+    assert found.about["measure"] == "loss"
+    best, other = sorted(found.rates[:2], key=lambda row: row["selection_loss_hm_mean"])
+    assert found.rows[0]["rate"] == best["rate"] != other["rate"]
+    assert f"{found.rows[0]['pm_loss_mean']:.4g}" in found.table()
+    assert "no usable global model" in found.table()  # of local, and of it alone
+    assert found.table().count("| –") == 2
+    assert len(found.plot().axes) == 1
+    axes = found.fairness().axes[0]
+    assert axes.yaxis_inverted()
+    assert axes.get_ylabel().startswith("test loss")

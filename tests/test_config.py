@@ -45,7 +45,7 @@ def nested(key: str, value) -> dict:
         ("partition.client", "partition.clients"),
         ("engine.device", "engine.devices"),
         ("participation.clients_per_rounds", "participation.clients_per_round"),
-        ("data.", "known: dir, limit, name"),
+        ("data.", "known: alpha, beta, dir, features"),
     ],
 )
 def test_unknown_key_is_answered_with_the_nearest(key, meant):
