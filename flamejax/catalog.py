@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -104,6 +105,12 @@ def listing(imports: list[Kept]) -> Iterator[str]:
 def data_name(kept: Kept) -> str:
     """What to write for `data.name` to use an import."""
     return kept.name if kept.name in registry.names("datasets") else f"kept:{kept.name}"
+
+
+def stem(name: str) -> str:
+    """A data set's name as the name of a file: npz:/a/b.npz is b, tfds:a/b is a-b."""
+    kind, _, rest = name.rpartition(":")
+    return re.sub(r"[^\w.-]+", "-", Path(rest).stem if kind == "npz" else rest)
 
 
 def load_data(name: str, dir: str | Path = "", quiet: bool = True) -> Dataset | Generator:

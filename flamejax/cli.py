@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from flamejax import __version__, cli_data, registry
+from flamejax import __version__, catalog, cli_data, registry
 from flamejax.arguments import BAD_INPUT, DONE, FAILED, Parser, add_settings, settings
 from flamejax.errors import InputError, RunError
 
@@ -103,7 +103,8 @@ def run_command(options: argparse.Namespace) -> int:
 
     values, changes = settings(options)
     config = configs.make(configs.lay_over(values, changes))
-    stem = f"{config.method.name}-{config.data.name}-{config.partition.name}-seed{config.seed}"
+    data = catalog.stem(config.data.name)
+    stem = f"{config.method.name}-{data}-{config.partition.name}-seed{config.seed}"
     out = options.out or records.default_path(stem)
     records.check_free(out)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -105,7 +104,7 @@ def info_command(options: argparse.Namespace) -> int:
     if not data_figures.drawable(data):
         print("Not drawn: the samples are not images of bytes.")
         return DONE
-    path = options.out / f"{_stem(options.name)}.png"
+    path = options.out / f"{catalog.stem(options.name)}.png"
     _write(path, data_figures.mosaic(data))
     print(f"Examples: {path}")
     return DONE
@@ -163,7 +162,9 @@ def partition_command(options: argparse.Namespace) -> int:
     config = configs.make(configs.lay_over(values, changes))
     path = None
     if options.plot is not None:
-        stem = f"{_stem(config.data.name)}-{config.partition.name}-{config.partition.clients}"
+        stem = (
+            f"{catalog.stem(config.data.name)}-{config.partition.name}-{config.partition.clients}"
+        )
         path = Path(options.plot or f"{stem}.png")
         if path.suffix not in FORMS:
             hint = "; name the config before --plot" if path.suffix == ".toml" else ""
@@ -185,12 +186,6 @@ def partition_command(options: argparse.Namespace) -> int:
         _write(path, data_figures.partition(config, clients, data, path.suffix[1:]))
         print(f"Picture: {path}")
     return DONE
-
-
-def _stem(name: str) -> str:
-    """A data set's name as the name of a file: npz:/a/b.npz is b, tfds:a/b is a-b."""
-    kind, _, rest = name.rpartition(":")
-    return re.sub(r"[^\w.-]+", "-", Path(rest).stem if kind == "npz" else rest)
 
 
 def _write(path: Path, content: bytes) -> None:

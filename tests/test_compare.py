@@ -15,6 +15,7 @@ from jax.experimental.compilation_cache import compilation_cache
 import flamejax as fj
 from flamejax import comparer, records
 from flamejax.cli import main
+from flamejax.report.comparison import MISSING
 
 from .imagined import FIGURES, pretend
 
@@ -314,7 +315,7 @@ def test_a_regression_is_compared_by_losses():
     assert found.rows[0]["rate"] == best["rate"] != other["rate"]
     assert f"{found.rows[0]['pm_loss_mean']:.4g}" in found.table()
     assert "no usable global model" in found.table()  # of local, and of it alone
-    assert found.table().count("| –") == 2
+    assert found.table().count(f"| {MISSING}") == 2
     assert len(found.plot().axes) == 1
     axes = found.fairness().axes[0]
     assert axes.yaxis_inverted()

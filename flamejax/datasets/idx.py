@@ -20,6 +20,8 @@ from flamejax.types import Dataset
 
 MNIST_MEAN, MNIST_STD = 0.1307, 0.3081
 CLASSES = 10
+GARMENTS: tuple[str, ...] = ("T-shirt", "trousers", "pullover", "dress", "coat")
+GARMENTS += ("sandal", "shirt", "sneaker", "bag", "ankle boot")
 SPLITS = ("train", "t10k")
 QMNIST = ("qmnist-train-labels-idx2-int", "qmnist-test-labels-idx2-int")
 UBYTE, INT = 0x08, 0x0C  # an idx file's code of what it holds
@@ -42,7 +44,7 @@ def mnist(settings: Data, quiet: bool = True) -> Dataset:
 
 
 def fashion_mnist(settings: Data, quiet: bool = True) -> Dataset:
-    return _images_and_labels(_folder(settings))
+    return _images_and_labels(_folder(settings))._replace(class_names=GARMENTS)
 
 
 def holds(folder: Path) -> bool:
