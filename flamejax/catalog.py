@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from flamejax.types import Dataset, Generator
 
 BUNDLED = Path(__file__).parent / "datasets" / "mnist_mini.npz"
-GENERATED = ("synthetic", "linreg")
 
 
 class Known(NamedTuple):

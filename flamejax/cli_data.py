@@ -123,7 +123,7 @@ def import_command(options: argparse.Namespace) -> int:
 def prepare_command(options: argparse.Namespace) -> int:
     name = options.name
     known = catalog.KNOWN.get(name)
-    if name in catalog.GENERATED or name == "mnist_mini":
+    if name in registry.GENERATED or name == "mnist_mini":
         how = "comes with flamejax" if known else "is generated"
         raise InputError(f"{name} {how}: there is nothing to prepare")
     if known and not known.tfds:

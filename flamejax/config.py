@@ -218,13 +218,10 @@ class Config(Section):
         return tomli_w.dumps(self.model_dump())
 
 
-GENERATED = ("synthetic", "linreg")  # data sets that make their own clients
-
-
 def make(values: Mapping[str, Any]) -> Config:
     """A checked config from nested values; whatever is missing takes its default."""
     data = values.get("data")
-    if isinstance(data, Mapping) and data.get("name") in GENERATED:
+    if isinstance(data, Mapping) and data.get("name") in registry.GENERATED:
         values = _merge({"partition": {"name": "natural"}}, values)
     try:
         config = Config.model_validate(values)

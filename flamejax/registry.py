@@ -90,6 +90,7 @@ _ENTRIES: dict[str, dict[str, tuple[Any, str]]] = {
 }
 
 KINDS = tuple(_ENTRIES)
+GENERATED = ("synthetic", "linreg")  # data sets that make their own clients
 
 
 def nearest(word: str, known: list[str], prefix: str = "") -> str:

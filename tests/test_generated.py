@@ -14,7 +14,7 @@ from flamejax.federation import TEST, TRAIN, VALIDATION, data_seeds, federate
 
 from .problems import distance, precision, set_up, train
 
-NAMES = config.GENERATED
+NAMES = registry.GENERATED
 SMALL = {"samples": 12, "features": 5}  # of linreg
 CLEARLY = 1e-4  # below this p-value a law does not hold
 

@@ -12,9 +12,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from flamejax.catalog import GENERATED, size
+from flamejax.catalog import size
 from flamejax.config import Config
 from flamejax.heterogeneity import Clients, gini, jensen_shannon, total_variation, variation
+from flamejax.registry import GENERATED
 from flamejax.report.comparison import SHAPED_BY
 from flamejax.types import Dataset, Generator
 
