@@ -12,6 +12,7 @@ from flamejax.config import Data
 from flamejax.errors import InputError
 from flamejax.types import Dataset, Generator
 
+ALIGNMENT = 64  # bytes: what XLA asks of an address
 # sets with a name of their own that are read from files in data.dir, or else were imported
 FROM_FILES = ("mnist", "fashion_mnist", "medical_mnist", "cifar10", "femnist")
 
@@ -75,15 +76,20 @@ def check(data: Dataset) -> Dataset:
 
 
 def aligned(values: np.ndarray) -> np.ndarray:
-    """The same values at an address that 64 divides: there the devices of a CPU read them in place,
-    and otherwise each makes a copy."""
-    if values.ctypes.data % 64 == 0 and values.flags.c_contiguous:
+    """The same values where the devices of a CPU read them in place, and not each a copy."""
+    if values.ctypes.data % ALIGNMENT == 0 and values.flags.c_contiguous:
         return values
-    room = np.empty(values.nbytes + 64, np.uint8)
-    start = -room.ctypes.data % 64
-    there = room[start : start + values.nbytes].view(values.dtype).reshape(values.shape)
+    there = empty(values.shape, values.dtype)
     there[:] = values
     return there
+
+
+def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """An array to be filled, in such a place."""
+    size = math.prod(shape) * dtype.itemsize
+    room = np.empty(size + ALIGNMENT, np.uint8)
+    start = -room.ctypes.data % ALIGNMENT
+    return room[start : start + size].view(dtype).reshape(shape)
 
 
 def finite(values: np.ndarray) -> bool:

@@ -154,19 +154,29 @@ def read_file(path: Path, limit: int) -> bytes:
 
 def digest_file(path: Path) -> str:
     """sha256 of a file's content: a tenth of a second for 100 MB."""
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except (OSError, ValueError) as error:
-        raise refusal(path, f"cannot be read: {error}") from None
+    return _digest(os.fspath(path)).hex()
 
 
 def digest_files(folder: Path, names: Sequence[str]) -> str:
     """sha256 over names and contents of files in a folder: half a second for 59,000 small ones."""
-    total = hashlib.sha256()
+    total, base = hashlib.sha256(), os.fspath(folder)
     for name in sorted(names):
-        total.update(os.fsencode(name) + b"\0" + bytes.fromhex(digest_file(folder / name)))
+        total.update(os.fsencode(name) + b"\0" + _digest(os.path.join(base, name)))
     return total.hexdigest()
+
+
+def _digest(path: str) -> bytes:
+    total = hashlib.sha256()
+    try:
+        file = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+        try:
+            while part := os.read(file, 2**17):
+                total.update(part)
+        finally:
+            os.close(file)
+    except (OSError, ValueError) as error:
+        raise refusal(path, f"cannot be read: {error}") from None
+    return total.digest()
 
 
 def refusal(path: Path | str, reason: str) -> InputError:

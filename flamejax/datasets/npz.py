@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from flamejax.config import Data
-from flamejax.datasets import finite
+from flamejax.datasets import empty, finite
 from flamejax.datasets.archive import BROKEN, MAX_BYTES, check_members, refusal, shown, zip_file
 from flamejax.errors import InputError
 from flamejax.types import Dataset
@@ -128,7 +128,7 @@ def _read_member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) ->
         }
         if version not in headers:
             raise refusal(path, f"{name}: an array of an unknown format {version}")
-        shape, _, dtype = headers[version](file)
+        shape, fortran, dtype = headers[version](file)
         if dtype.hasobject:
             raise refusal(path, f"{name} holds Python objects, which are never loaded")
         claimed = math.prod(shape) * dtype.itemsize
@@ -136,6 +136,15 @@ def _read_member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) ->
             raise refusal(path, f"{name} claims the shape {shape}, too large")
         if claimed != info.file_size - file.tell():
             raise refusal(path, f"{name} claims the shape {shape}, which its bytes do not fill")
+        if not fortran and dtype.kind in "uif":  # straight to where it is used
+            array = empty(shape, dtype)
+            view = memoryview(array.reshape(-1).view(np.uint8))
+            done = 0
+            while part := file.read(2**22):
+                view[done : done + len(part)] = part
+                done += len(part)
+            if done != claimed:
+                raise refusal(path, f"{name} ends early")
+            return array
     with archive.open(info) as file:
-        array: np.ndarray = np.lib.format.read_array(file, allow_pickle=False)
-    return array
+        return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
