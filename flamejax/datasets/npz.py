@@ -138,10 +138,10 @@ def _read_member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) ->
             raise refusal(path, f"{name} claims the shape {shape}, which its bytes do not fill")
         if not fortran and dtype.kind in "uif":  # straight to where it is used
             array = empty(shape, dtype)
-            view = memoryview(array.reshape(-1).view(np.uint8))
+            flat = array.reshape(-1).view(np.uint8)
             done = 0
             while part := file.read(2**22):
-                view[done : done + len(part)] = part
+                flat[done : done + len(part)] = np.frombuffer(part, np.uint8)
                 done += len(part)
             if done != claimed:
                 raise refusal(path, f"{name} ends early")
