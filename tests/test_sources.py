@@ -596,10 +596,7 @@ def test_arrays_from_python_are_checked():
     images_, labels = np.zeros((30, 4), np.float32), np.arange(30) % 3
     good = fj.Dataset(images_, labels, 3)
     assert_same(datasets.check(good), good)
-    nan = images_.copy()
-    nan[29, 3] = np.nan
     for bad, said in (
-        (good._replace(images=nan), "images hold numbers that are not finite"),
         (good._replace(images=images_.astype(str)), "expected numbers"),
         (good._replace(images=images_.astype(object)), "expected numbers"),
         (good._replace(images=[[1], [1, 2]]), "not arrays"),

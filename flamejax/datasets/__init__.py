@@ -47,7 +47,10 @@ def _read(settings: Data, quiet: bool) -> Any:
 
 
 def check(data: Dataset) -> Dataset:
-    """Refuse arrays that do not fit together, whoever made them."""
+    """Refuse arrays that do not fit together, whoever made them.
+
+    Inputs that are not finite pass: `engine.on_nonfinite` says what becomes of their clients.
+    """
     try:
         writers = None if data.writers is None else np.asarray(data.writers)
         images, labels = np.asarray(data.images), np.asarray(data.labels)
@@ -56,8 +59,8 @@ def check(data: Dataset) -> Dataset:
     for name, array in (("images", images), ("labels", labels)):
         if array.dtype.kind not in "uif":
             raise InputError(f"data: {name} are {array.dtype}, expected numbers")
-        if not finite(array):
-            raise InputError(f"data: {name} hold numbers that are not finite")
+    if not finite(labels):
+        raise InputError("data: labels hold numbers that are not finite")
     if images.ndim < 2 or 0 in images.shape[1:]:
         raise InputError(f"data: images of shape {images.shape}, expected [N, H, W, channels]")
     samples = len(images)
