@@ -5,7 +5,6 @@ By default on a few hundred samples (for archives, on a small archive made of th
 """
 
 import resource
-import shutil
 import subprocess
 import sys
 import time
@@ -100,14 +99,13 @@ def test_every_partition_of_a_few_samples(name, partition, reduced):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "partition"), CASES)
-def test_every_partition_of_all_samples(name, partition, tmp_path_factory):
-    # one store for all cases, so that archives are decoded once
+def test_every_partition_of_all_samples(name, partition):
     found = one_round(name, source(name), partition)
     assert found["parameters"] == PARAMETERS[choose("auto", name)]
-    assert found["last"]["pm"]["accuracy"] > 0.3
+    assert np.isfinite(found["last"]["gm"]["loss"])
+    assert found["last"]["pm"]["accuracy"] > 0.12  # better than chance after one round
 
 
-@pytest.mark.slow
 def test_writers_are_the_836_of_mnist():
     data = fj.load_data("mnist", str(source("mnist")))
     assert len(np.unique(data.writers)) == 836
@@ -128,7 +126,6 @@ def test_medical_mnist_is_imported_within_a_minute_and_opened_in_two_seconds(tmp
     assert seconds("-m", "flamejax.cli", "data", "import", str(path)) < 60
     load = f"import flamejax; flamejax.load_data('medical_mnist', {str(path)!r})"
     assert min(seconds("-c", load) for _ in range(2)) < 2
-    shutil.rmtree(tmp_path / "out", ignore_errors=True)
     run = ["rounds=1", "data.name=medical_mnist", "partition.name=qlabel"]
     options = [word for setting in run for word in ("--set", setting)]
     seconds("-m", "flamejax.cli", "run", *options, "--out", str(tmp_path / "out"))

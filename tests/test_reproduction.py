@@ -1,8 +1,14 @@
 """Real MNIST against the figures the paper and a prototype gave; a short form by default."""
 
+from pathlib import Path
+
 import pytest
 
 import flamejax as fj
+
+from .conftest import SHARED
+
+CONFIGS = Path(__file__).parents[1] / "configs"
 
 
 def accuracies(mnist_dir, partition, rounds, seed=1, **method):
@@ -58,3 +64,20 @@ def test_baselines_with_two_classes_a_client(mnist_dir, method, personal, shared
     pm, gm = accuracies(mnist_dir, "qlabel", rounds=100, **method)
     assert personal[0] <= pm <= personal[1]
     assert shared[0] <= gm <= shared[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("config", "personal", "shared"),
+    [
+        ("fashion_mnist_dirichlet_published", (0.87, 0.91), (0.83, 0.86)),
+        ("fashion_mnist_hybrid_published", (0.88, 0.92), (0.80, 0.85)),
+    ],
+)
+def test_fashion_mnist(config, personal, shared):
+    folder = SHARED / "fashion_mnist"
+    if not folder.is_dir():
+        pytest.skip("needs the Fashion-MNIST files")
+    last = fj.run(CONFIGS / f"{config}.toml", data={"dir": str(folder)}, seed=1).summary["last"]
+    assert personal[0] <= last["pm"]["accuracy"] <= personal[1]
+    assert shared[0] <= last["gm"]["accuracy"] <= shared[1]
