@@ -18,11 +18,13 @@ from flamejax.config import Config, lay_over, load, make
 from flamejax.engine import Engine, RoundInfo, State, build
 from flamejax.errors import InputError, RunError
 from flamejax.evaluate import Sums, figures
-from flamejax.federation import Federation, assemble
+from flamejax.federation import TRAIN, Federation, assemble
 from flamejax.history import History
 from flamejax.records import Folder, check_free, environment
 from flamejax.report.terminal import Watcher, progress_bar
 from flamejax.types import Dataset, Model, Tree
+
+LONGEST_CALL = 8192  # passes through a model
 
 
 class Result(NamedTuple):
@@ -96,6 +98,23 @@ def _values(config: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
     return lay_over(config or {}, settings)
 
 
+def rounds_per_call(config: Config, model: Model, federation: Federation) -> int:
+    """How many rounds go by without a look at them; `auto` is up to the next evaluation.
+
+    On CPU, XLA holds some kilobytes for every pass through a model until a call ends.
+    """
+    asked = config.engine.rounds_per_call
+    if asked != "auto":
+        return min(asked, config.rounds)
+    batch, epochs = (getattr(config.method, name, 1) for name in ("batch", "epochs"))
+    pieces = -(-batch // model.cpu_piece) if model.cpu_piece else 1
+    passes = int(np.ceil(federation.counts[:, TRAIN] / batch).sum()) * epochs * pieces
+    wanted = config.participation.clients_per_round
+    taken = 1 if wanted == "all" else wanted / federation.clients
+    most = max(1, round(LONGEST_CALL / (passes * taken)))
+    return min(most, config.eval_every, config.rounds)
+
+
 def _run(
     config: Config,
     own: Mapping[str, Any],
@@ -111,8 +130,7 @@ def _run(
     )
     if not federation.classes and model.loss is models.cross_entropy:
         raise InputError(f"model.name = '{name}' needs classes, and the labels are targets")
-    asked = config.engine.rounds_per_call
-    per_call = min(config.eval_every if asked == "auto" else asked, config.rounds)
+    per_call = rounds_per_call(config, model, federation)
     engine = build(config, config.method.build(model), model, federation, per_call)
     if stop:
         raise KeyboardInterrupt
