@@ -5,11 +5,13 @@ import numpy as np
 import pytest
 
 from flamejax import local
+from flamejax.config import make
 from flamejax.engine import build
 from flamejax.engine.devices import lay_out
 from flamejax.engine.execution import overhead
-from flamejax.federation import TRAIN
+from flamejax.federation import TRAIN, assemble
 from flamejax.models.dense import mlr
+from flamejax.runner import LONGEST_CALL, rounds_per_call
 from flamejax.types import Batch
 
 from .problems import PER_CALL, blobs, distance, set_up, small_net, train
@@ -213,3 +215,28 @@ def test_bytes_and_parameters_are_counted():
     _, _, eng = set_up(RAGGED, data, mlr(10))
     assert eng.parameters == 7850
     assert eng.bytes_up == eng.bytes_down == 4 * 7850
+
+
+@pytest.mark.parametrize(
+    ("values", "piece", "expected"),
+    [
+        ({"eval_every": 5}, None, 5),
+        ({"eval_every": 500, "rounds": 60}, None, 60),
+        ({"eval_every": 500, "rounds": 500}, None, LONGEST_CALL // 40),  # 40 batches a round
+        ({"eval_every": 500, "rounds": 500}, 1, LONGEST_CALL // 400),  # of 10 samples each
+        ({"eval_every": 500, "rounds": 500, "method": {"batch": 10, "epochs": 300}}, 1, 1),
+        ({"eval_every": 500, "rounds": 500, "engine": {"rounds_per_call": 450}}, 1, 450),
+        (
+            {"eval_every": 500, "rounds": 500, "participation": {"clients_per_round": 2}},
+            None,
+            LONGEST_CALL // 20,
+        ),
+    ],
+)
+def test_a_call_is_bounded(values, piece, expected):
+    """By the passes through a model in it, each of which XLA remembers for a while on CPU."""
+    partition = {"name": "iid", "clients": 4}
+    settings = make({"partition": partition, "method": {"batch": 10}, **values})
+    _, fed = assemble(settings, blobs(samples=500))
+    assert fed.counts[:, TRAIN].sum() == 400
+    assert rounds_per_call(settings, small_net()._replace(cpu_piece=piece), fed) == expected
