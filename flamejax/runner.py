@@ -111,7 +111,7 @@ def rounds_per_call(config: Config, model: Model, federation: Federation) -> int
     passes = int(np.ceil(federation.counts[:, TRAIN] / batch).sum()) * epochs * pieces
     wanted = config.participation.clients_per_round
     taken = 1 if wanted == "all" else wanted / federation.clients
-    most = max(1, round(LONGEST_CALL / (passes * taken)))
+    most = max(1, int(LONGEST_CALL / (passes * taken)))
     return min(most, config.eval_every, config.rounds)
 
 
