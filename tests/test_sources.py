@@ -536,6 +536,19 @@ def test_femnist_of_tensorflow_federated(tff, monkeypatch):
     assert_same(load("femnist"), data)
 
 
+def test_one_file_of_femnist_is_read_alone(tff, tmp_path, capsys):
+    (tff / "fed_emnist_digitsonly_test.h5").unlink()
+    data = load("femnist", tff)
+    assert_is_the_writing(data, [(TRAIN, "f0_a"), (TRAIN, "f1_b")])
+    assert "read alone" in capsys.readouterr().err
+    other = tmp_path / "other"
+    other.mkdir()
+    (tff / "fed_emnist_digitsonly_train.h5").rename(other / "digits.h5")
+    assert_same(load("femnist", other), data)
+    assert_same(load("femnist", other / "digits.h5"), data)
+    assert not capsys.readouterr().err
+
+
 def test_background_is_zero_as_in_mnist(tmp_path):
     blank = {"w": (np.ones((1, 28, 28)), np.zeros(1, int))}
     for split in ("train", "test"):

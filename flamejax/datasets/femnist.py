@@ -61,9 +61,9 @@ def digest(place: Path) -> str:
 
 def sources(place: Path) -> list[Path]:
     """The files to read, training before test; none if this is not FEMNIST."""
-    if place.is_file() and place.suffix == ".h5":
-        return _pair(place)
-    h5 = sorted(place.glob("*_train.h5")) or sorted(place.glob("*_test.h5"))
+    if place.is_file():
+        return {".h5": _pair(place), ".json": [place]}.get(place.suffix, [])
+    h5 = sorted(place.glob("*_train.h5")) or sorted(place.glob("*.h5"))
     if h5:
         return _pair(h5[0])
     for base in (place, place / "data"):
@@ -75,17 +75,16 @@ def sources(place: Path) -> list[Path]:
 
 
 def _pair(path: Path) -> list[Path]:
-    """A training file and its test file, given either."""
+    """A training file and its test file, given either; a file of another name is alone."""
     stem = path.stem.removesuffix("_train").removesuffix("_test")
     pair = [path.with_name(f"{stem}_{split}.h5") for split in ("train", "test")]
-    for one in pair:
-        if not one.is_file():
-            raise refusal(one, "is missing; FEMNIST is a training and a test file")
-    return pair
+    return [one for one in pair if one.is_file()] or [path]
 
 
 def _decode(paths: list[Path], quiet: bool) -> Dataset:
     read = _read_h5 if paths[0].suffix == ".h5" else _read_json
+    if len(paths) == 1 and paths[0].stem.endswith(("_train", "_test")):
+        store.say(f"{paths[0]}: read alone; FEMNIST is a training and a test file")
     parts: list[Part] = []
     size = 0
     for path in paths:
