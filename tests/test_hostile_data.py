@@ -295,8 +295,7 @@ def test_idx(tmp_path, cache):
 
 
 @pytest.fixture
-def batches(tmp_path, monkeypatch) -> Path:
-    monkeypatch.setattr(cifar, "ROWS", 4)
+def batches(tmp_path) -> Path:
     for name in cifar.NAMES:
         (tmp_path / name).write_bytes(bytes(4 * cifar.ROW))
     return tmp_path
@@ -318,7 +317,6 @@ def test_cifar10_batches(batches, cache):
     path = batches / "data_batch_3.bin"
     for data, said in (
         (bytes(4 * cifar.ROW - 1), "bytes"),
-        (bytes(5 * cifar.ROW), "bytes"),
         (b"", "bytes"),
         (b"\x0a" + bytes(4 * cifar.ROW - 1), "label 10"),
     ):
@@ -326,8 +324,6 @@ def test_cifar10_batches(batches, cache):
         text = refusal(cache, "cifar10", batches)
         assert text.startswith(f"{path}: ")
         assert said in text
-    path.unlink()
-    assert refusal(cache, "cifar10", batches).startswith(f"{path}: ")
 
 
 def test_cifar10_archives(batches, cache, monkeypatch):
@@ -347,7 +343,7 @@ def test_cifar10_archives(batches, cache, monkeypatch):
     tarred(path, {**files, "test_batch.bin": b"short"})
     assert "test_batch.bin: 5 bytes" in refusal(cache, "cifar10", path)
     tarred(path, files, type=tarfile.SYMTYPE, linkname="/etc/passwd", size=0)
-    assert "data_batch_1.bin is missing" in refusal(cache, "cifar10", path)
+    assert "holds none of data_batch_1.bin" in refusal(cache, "cifar10", path)
     monkeypatch.setattr(cifar, "MAX_TAR", 1000)
     tarred(path, {"bomb": bytes(2**20)})
     assert "unpacks to more than 1000 bytes" in refusal(cache, "cifar10", path)
@@ -682,7 +678,6 @@ MAKERS = (
 
 @pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__[6:])
 def test_changed_bytes(tmp_path, make, monkeypatch, capsys):
-    monkeypatch.setattr(cifar, "ROWS", 4)
     folder = tmp_path / "set"
     folder.mkdir()
     path, name = make(folder)

@@ -165,6 +165,8 @@ def test_medical_mnist_and_cifar10_as_images(tmp_path):
     data = load("cifar10", pack(tmp_path / "photos", photos))
     assert (data.images.shape, data.mean, data.std) == ((20, 5, 4, 3), 0.5, 0.5)
     assert data.labels.tolist() == [*range(10), *range(10)]
+    some = load("cifar10", pack(tmp_path / "some", dict(list(photos.items())[-2:])))
+    assert (some.labels.tolist(), some.classes) == ([9, 9], 10)  # numbers as in the whole
     text = refusal(load, "medical_mnist", tmp_path / "photos")
     assert "has the classes airplane, automobile" in text
     assert "data.name = 'images'" in text
@@ -433,9 +435,8 @@ def test_what_is_not_recognised(tmp_path):
 
 
 @pytest.fixture
-def batches(monkeypatch):
+def batches():
     """Six small batches by name, and what they hold."""
-    monkeypatch.setattr(cifar, "ROWS", 20)
     rng = np.random.default_rng(0)
     pixels = rng.integers(0, 256, (120, 32, 32, 3), np.uint8)
     labels = rng.integers(0, 10, 120)
@@ -455,6 +456,13 @@ def tarred(files: dict[str, bytes], packed=True) -> bytes:
             info.size = len(content)
             archive.addfile(info, io.BytesIO(content))
     return file.getvalue()
+
+
+def test_some_batches_of_cifar10_are_taken_with_a_word_about_it(tmp_path, batches, capsys):
+    files, (pixels, _) = batches
+    place = pack(tmp_path / "some", {name: files[name] for name in cifar.NAMES[1:]})
+    np.testing.assert_array_equal(load("cifar10", place).images, pixels[20:])
+    assert "100 images, not the 60,000 of CIFAR10" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("form", ["folder", "folder above", ".tar.gz", ".tar"])

@@ -9,13 +9,13 @@ from __future__ import annotations
 import gzip
 import io
 import tarfile
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 
 from flamejax.config import Data
-from flamejax.datasets import images
+from flamejax.datasets import images, store
 from flamejax.datasets.archive import BROKEN, digest_file, digest_files, read_file, refusal
 from flamejax.errors import InputError
 from flamejax.types import Dataset
@@ -23,7 +23,7 @@ from flamejax.types import Dataset
 FOLDER = "cifar-10-batches-bin"
 NAMES = (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin")
 SIZE = 32
-ROWS, ROW = 10_000, 1 + 3 * SIZE * SIZE
+SAMPLES, ROW = 60_000, 1 + 3 * SIZE * SIZE
 MAX_TAR = 2**28  # bytes; the real one has 184 million
 BROKEN_TAR = BROKEN + (tarfile.TarError,)  # noqa: RUF005 (mypy)
 TARS = (".tar.gz", ".tgz", ".tar")
@@ -33,9 +33,10 @@ def cifar10(settings: Data, quiet: bool = True) -> Dataset:
     place = Path(settings.dir)
     found = batches(place)
     if found is not None:
-        return _decode([found / name for name in NAMES], lambda path: read_file(path, ROWS * ROW))
+        there = [found / name for name in NAMES if (found / name).is_file()]
+        return _decode(found, ((path, read_file(path, MAX_TAR)) for path in there))
     if is_tar(place):
-        return _decode_tar(place)
+        return _decode(place, _members(place))
     if settings.dir and (place.is_dir() or place.is_file()):
         return images.load("cifar10", place, quiet, images.CIFAR)
     raise InputError(
@@ -47,7 +48,7 @@ def cifar10(settings: Data, quiet: bool = True) -> Dataset:
 def digest(place: Path) -> str:
     found = batches(place)
     if found is not None:
-        return digest_files(found, NAMES)
+        return digest_files(found, [name for name in NAMES if (found / name).is_file()])
     return digest_file(place) if is_tar(place) else images.digest(place)
 
 
@@ -58,7 +59,7 @@ def is_tar(place: Path) -> bool:
 def batches(place: Path) -> Path | None:
     """The folder of binary batches, if this is it or holds it; the pickled ones are refused."""
     for folder in (place, place / FOLDER):
-        if (folder / NAMES[0]).is_file():
+        if any((folder / name).is_file() for name in NAMES):
             return folder
     for folder in (place, place / "cifar-10-batches-py"):
         if (folder / "data_batch_1").exists():
@@ -74,9 +75,9 @@ def _pickled(path: Path) -> InputError:
     )
 
 
-def _decode_tar(path: Path) -> Dataset:
-    """Members by name, whatever else the archive may hold; nothing is extracted."""
-    found: dict[Path, memoryview] = {}
+def _members(path: Path) -> Iterator[tuple[Path, memoryview]]:
+    """Batches by name, whatever else the archive may hold; nothing is extracted."""
+    found: dict[str, memoryview] = {}
     try:
         with gzip.open(path) if path.name.endswith("gz") else path.open("rb") as stream:
             content = memoryview(stream.read(MAX_TAR + 1))
@@ -89,35 +90,35 @@ def _decode_tar(path: Path) -> Dataset:
                     raise _pickled(path)
                 if name in NAMES and member.isreg() and not member.issparse():
                     start = member.offset_data
-                    found[Path(name)] = content[start : start + member.size]
+                    found[name] = content[start : start + member.size]
     except InputError:
         raise
     except BROKEN_TAR as error:
         raise refusal(path, f"cannot be read: {error}") from None
-
-    def read(name: Path) -> memoryview:
-        if name not in found:
-            raise refusal(path, f"{name} is missing")
-        return found[name]
-
-    return _decode([Path(name) for name in NAMES], read, path)
+    return ((path / name, found[name]) for name in NAMES if name in found)
 
 
-def _decode(
-    paths: list[Path], read: Callable[[Path], bytes | memoryview], place: Path = Path()
-) -> Dataset:
-    """Six batches; `place` is the archive that holds them, if one does."""
-    pixels = np.empty((len(paths) * ROWS, SIZE, SIZE, 3), np.uint8)
-    labels = np.empty(len(pixels), np.int32)
-    for i, path in enumerate(paths):
-        content = read(path)
-        if len(content) != ROWS * ROW:
-            got = f"{len(content)} bytes, not the {ROWS * ROW} of a CIFAR10 batch"
-            raise refusal(place / path, got)
-        rows = np.frombuffer(content, np.uint8).reshape(ROWS, ROW)
-        some = slice(i * ROWS, (i + 1) * ROWS)
-        labels[some] = rows[:, 0]
-        pixels[some] = rows[:, 1:].reshape(ROWS, 3, SIZE, SIZE).transpose(0, 2, 3, 1)
-        if labels[some].max() >= len(images.CIFAR):
-            raise refusal(place / path, f"label {labels[some].max()} is not one of 0..9")
-    return Dataset(pixels, labels, 10, mean=0.5, std=0.5, class_names=images.CIFAR)
+def _decode(place: Path, contents: Iterable[tuple[Path, bytes | memoryview]]) -> Dataset:
+    """Batches by file; fewer samples than CIFAR10 has are taken, with a word about it."""
+    pixels, labels = [], []
+    for path, content in contents:
+        if not content or len(content) % ROW:
+            raise refusal(path, f"{len(content)} bytes are not whole rows of {ROW}")
+        rows = np.frombuffer(content, np.uint8).reshape(-1, ROW)
+        pixels.append(rows[:, 1:].reshape(-1, 3, SIZE, SIZE).transpose(0, 2, 3, 1))
+        labels.append(rows[:, 0].astype(np.int32))
+        if labels[-1].max() >= len(images.CIFAR):
+            raise refusal(path, f"label {labels[-1].max()} is not one of 0..9")
+    if not labels:
+        raise refusal(place, f"holds none of {', '.join(NAMES)}")
+    samples = sum(map(len, labels))
+    if samples != SAMPLES:
+        store.say(f"{place}: {samples:,} images, not the {SAMPLES:,} of CIFAR10")
+    return Dataset(
+        images=np.concatenate(pixels),
+        labels=np.concatenate(labels),
+        classes=len(images.CIFAR),
+        mean=0.5,
+        std=0.5,
+        class_names=images.CIFAR,
+    )

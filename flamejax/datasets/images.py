@@ -142,7 +142,7 @@ def _sorted_items(found: Files, classes: Sequence[str]) -> tuple[list[Item], tup
                 found.place, f"{name} does not lie in CLASS/ or train|test/CLASS/ like an image"
             )
     seen = sorted({path[depth] for path in paths})
-    if classes and seen != sorted(classes):
+    if not set(seen) <= set(classes or seen):
         got = shown(", ".join(seen[:12]))
         raise refusal(
             found.place,
