@@ -1,9 +1,9 @@
 """Convolution and pooling for networks whose weights differ from client to client.
 
 Activations are batch-last, [C, H, W, B]. On CPU a convolution is a product of matrices, forward and
-backward: XLA's own convolutions, run inside loops or with a client axis on their weights, are more
-than twenty times slower there. Elsewhere they are used as they are (`native`). Both give the same
-results to rounding.
+backward: XLA's own convolutions, run inside loops or with a client axis on their weights, are many
+times slower there. Elsewhere they are used as they are (`native`). Both give the same results to
+rounding.
 """
 
 from __future__ import annotations
