@@ -1,0 +1,62 @@
+"""flamejax itself, through the engine that `flamejax run` uses.
+
+    flamejax_rounds.py JOB [key=value ...]
+"""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import protocol
+
+import flamejax
+from flamejax import registry
+from flamejax.config import make, override
+from flamejax.engine import build
+from flamejax.evaluate import Sums, figures
+from flamejax.federation import assemble
+from flamejax.types import Dataset
+
+
+def main(folder: str, *changes: str) -> None:
+    job = protocol.load(folder)
+    values = {
+        "partition": {"name": "writer", "clients": job.clients, "min_samples": 3},
+        "model": {"name": job.model},
+        "method": {"name": job.method, "lr": job.lr, "batch": job.batch},
+    }
+    if job.method == "flame":
+        values["method"] |= {"lam": job.lam, "rho": job.rho}
+    if job.selected < job.clients:
+        values["participation"] = {"clients_per_round": job.selected}
+    for change in changes:
+        override(values, change)
+    config = make(values)
+    writers = np.repeat(np.arange(job.clients), job.samples)
+    data = Dataset(job.images, job.labels, job.classes, writers, job.mean, job.std)
+    federation = assemble(config, data)[1]
+    assert sorted(federation.counts[:, 0]) == sorted(job.training), "another split"
+    model = registry.get("models", job.model)(job.classes)
+    engine = build(config, config.method.build(model), model, federation)
+    state = engine.state
+
+    def train(rounds: int) -> dict[str, float]:
+        nonlocal state
+        for _ in range(rounds):
+            state, log = engine.run(state, 1)
+        return {"loss": float(log.loss[-1] / log.samples[-1])}
+
+    def evaluate(_: int) -> dict[str, float]:
+        found = figures(Sums(*engine.evaluate(state)), federation.counts, "test").test.accuracy
+        return {name: float(found[name].mean()) for name in ("gm", "pm") if name in found}
+
+    protocol.serve(
+        {"train": train, "evaluate": evaluate},
+        version=f"flamejax {flamejax.__version__}",
+        compile_seconds=engine.compile_seconds,
+    )
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
