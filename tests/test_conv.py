@@ -11,7 +11,7 @@ from jax.test_util import check_grads
 
 import flamejax as fj
 from flamejax import local, registry, tree
-from flamejax.models.conv import convolve, max_pool
+from flamejax.models.conv import convolve, convolve_and_pool, max_pool
 from flamejax.types import Batch
 
 CNNS = {  # name: shape of an image, classes, parameters
@@ -69,6 +69,23 @@ def test_pool_equals_xlas(rng, shape, tied):
         return out, back(jnp.sin(jnp.arange(1.0, out.size + 1)).reshape(out.shape))
 
     close(both(False), both(True), 0)
+
+
+@pytest.mark.parametrize(("size", "padding"), [(3, 1), (3, 0), (7, 3), (1, 0), (2, 0)])
+@pytest.mark.parametrize(("shape", "features"), [((3, 8, 9, 5), 6), ((4, 11, 8, 2), 3)])
+def test_both_at_once_equal_one_after_the_other(rng, shape, features, size, padding):
+    """Heights and widths that the pool divides and that it does not; ties as well."""
+    with jax.enable_x64(True):
+        x = rng.integers(-2, 3, size=shape).astype(float)
+        kernel = rng.integers(-1, 2, size=(size, size, shape[0], features)).astype(float)
+
+        def vjp(f):
+            out, back = jax.vjp(f, x, kernel)
+            return out, back(jnp.cos(jnp.arange(out.size)).reshape(out.shape))
+
+        expected = vjp(lambda x, k: max_pool(convolve(x, k, padding, True), True))
+        close(vjp(lambda x, k: max_pool(convolve(x, k, padding, False), False)), expected, 1e-12)
+        close(vjp(lambda x, k: convolve_and_pool(x, k, padding, False)), expected, 1e-12)
 
 
 def test_a_tied_square_sends_its_gradient_to_the_first_entry():

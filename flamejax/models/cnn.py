@@ -11,7 +11,7 @@ from jax import Array
 
 from flamejax.errors import InputError
 from flamejax.models import from_flax
-from flamejax.models.conv import convolve, max_pool
+from flamejax.models.conv import convolve_and_pool
 from flamejax.models.dense import Dense, uniform
 from flamejax.types import Model
 
@@ -46,7 +46,7 @@ class Cnn(nn.Module):
             bias = self.param(f"bias{i}", init, (features,), x.dtype)
             if len(x) < channels:  # equal channels see the sum of their weights
                 kernel = kernel.sum(axis=2, keepdims=True)
-            x = max_pool(convolve(x, kernel, around, native), native)
+            x = convolve_and_pool(x, kernel, around, native)
             x, channels = nn.relu(x + bias[:, None, None, None]), features
         x = x.reshape(-1, x.shape[-1]).T
         x = nn.Dropout(self.dropout, deterministic=not train)(x)
@@ -64,7 +64,7 @@ def _build(piece: int, convolution: str, **architecture: Any) -> Model:
 def cnn_cifar(classes: int, convolution: str = "auto", **_: Any) -> Model:
     """32 x 32 x 3: 268,650 parameters for 10 classes."""
     return _build(
-        5, convolution, convolutions=((16, 3), (32, 3)), widths=(128, classes), channels=3,
+        10, convolution, convolutions=((16, 3), (32, 3)), widths=(128, classes), channels=3,
         same=True,
     )  # fmt: skip
 
@@ -72,7 +72,7 @@ def cnn_cifar(classes: int, convolution: str = "auto", **_: Any) -> Model:
 def cnn_medical(classes: int, convolution: str = "auto", **_: Any) -> Model:
     """64 x 64 x 3, gray or not: 206,678 parameters for 6 classes."""
     return _build(
-        1, convolution, convolutions=((32, 3), (16, 3)), widths=(64, classes), channels=3,
+        5, convolution, convolutions=((32, 3), (16, 3)), widths=(64, classes), channels=3,
         same=False, dropout=0.2,
     )  # fmt: skip
 
@@ -80,6 +80,6 @@ def cnn_medical(classes: int, convolution: str = "auto", **_: Any) -> Model:
 def cnn_femnist(classes: int, convolution: str = "auto", **_: Any) -> Model:
     """28 x 28 x 1: 214,590 parameters. It has 62 outputs, as in the paper, though digits are 10."""
     return _build(
-        5, convolution, convolutions=((32, 7), (64, 3)), widths=(max(62, classes),), channels=1,
+        10, convolution, convolutions=((32, 7), (64, 3)), widths=(max(62, classes),), channels=1,
         same=True,
     )  # fmt: skip

@@ -4,26 +4,32 @@ Activations are batch-last, [C, H, W, B]. On CPU a convolution is a product of m
 backward: XLA's own convolutions, run inside loops or with a client axis on their weights, are many
 times slower there. Elsewhere they are used as they are (`native`). Both give the same results to
 rounding.
+
+The products yield their results in planes, as a pool wants them: of 2 x 2 planes, plane (r, s)
+holds rows r, r + 2, ... and columns s, s + 2, ..., so that a square of the pool is the same place
+of every plane, and all copies and comparisons run along memory. One plane is the plain convolution.
 """
 
 from __future__ import annotations
 
-from functools import partial, reduce
+from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+Planes = dict[tuple[int, int], Array]  # (r, s) -> [C, rows, columns * B]
+
 
 def convolve(x: Array, kernel: Array, padding: int, native: bool) -> Array:
     """Stride 1, `padding` zeros around: x [C, H, W, B], kernel [k, k, C, O] -> [O, h, w, B]."""
-    if not native:
-        return _matmul_convolve(x, kernel, padding)
-    around = [(padding, padding)] * 2
-    return lax.conv_general_dilated(
-        x, kernel, (1, 1), around, dimension_numbers=("CHWN", "HWIO", "CHWN")
-    )
+    if native:
+        around = [(padding, padding)] * 2
+        return lax.conv_general_dilated(
+            x, kernel, (1, 1), around, dimension_numbers=("CHWN", "HWIO", "CHWN")
+        )
+    return _whole(_convolve(x, kernel, padding, 1)[0], x)
 
 
 def max_pool(x: Array, native: bool) -> Array:
@@ -31,118 +37,132 @@ def max_pool(x: Array, native: bool) -> Array:
 
     Of equal entries the first, row by row, is the one that a gradient reaches.
     """
-    if not native:
-        return _chosen_pool(x)
-    return lax.reduce_window(x, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+    if native:
+        return lax.reduce_window(x, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+    even = x[:, : x.shape[1] // 2 * 2, : x.shape[2] // 2 * 2]
+    return _whole(_largest(*_split(even, 2).values()), x)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(2,))
-def _matmul_convolve(x: Array, kernel: Array, padding: int) -> Array:
-    cut = _cut(kernel)
-    wide = _matrix(kernel).T @ _patches(x, cut, padding)
-    height, width = (n + 2 * padding - cut.size + 1 for n in x.shape[1:3])
-    features, batch = kernel.shape[-1], x.shape[-1]
-    wide = wide.reshape(cut.after, features, height, -1)
-    shifted = (wide[j, ..., j * batch : (j + width) * batch] for j in range(cut.after))
-    return reduce(jnp.add, shifted).reshape(features, height, width, batch)
+def convolve_and_pool(x: Array, kernel: Array, padding: int, native: bool) -> Array:
+    """`max_pool` of `convolve`, without putting the planes together in between."""
+    if native:
+        return max_pool(convolve(x, kernel, padding, native), native)
+    return _whole(_largest(*_convolve(x, kernel, padding, 2)), x)
 
 
-class _Cut(NamedTuple):
-    """A kernel [k, k, C, O] as a matrix, its columns dealt with before and after the product.
-
-    With all before, the product takes k * k * C shifted copies of the input; with all after, it
-    takes k * C, and its k * O results are shifted and added. The less there is to copy the faster.
-    """
-
-    size: int  # k
-    before: int  # columns of the kernel: k and 1,
-    after: int  # or 1 and k
-
-
-def _cut(kernel: Array) -> _Cut:
-    size, _, channels, features = kernel.shape
-    return _Cut(size, 1, size) if channels > features else _Cut(size, size, 1)
-
-
-def _matrix(kernel: Array) -> Array:
-    """[k * before * C, after * O]"""
-    cut, (_, _, channels, features) = _cut(kernel), kernel.shape
-    parts = kernel.reshape(cut.size, cut.before, cut.after, channels, features)
-    return parts.swapaxes(2, 3).reshape(-1, cut.after * features)
-
-
-def _patches(x: Array, cut: _Cut, padding: int) -> Array:
-    """[k * before * C, h * w * B]: the input that each row of the matrix meets, place by place.
-
-    Columns and batch are one axis, so that every shifted copy moves long runs of memory.
-    """
+def _split(x: Array, n: int) -> Planes:
+    """n x n planes of [C, H, W, B], whose height and width n divides."""
     channels, height, width, batch = x.shape
-    x = x.reshape(channels, height, width * batch)
-    x = jnp.pad(x, ((0, 0), (padding, padding), (padding * batch, padding * batch)))
-    h, w = height + 2 * padding - cut.size + 1, (width + 2 * padding - cut.before + 1) * batch
-    shifts = [(i, j * batch) for i in range(cut.size) for j in range(cut.before)]
-    return jnp.stack([x[:, i : i + h, j : j + w] for i, j in shifts]).reshape(-1, h * w)
+    x = x.reshape(channels, height // n, n, width // n, n, batch)
+    return {
+        (r, s): x[:, :, r, :, s].reshape(channels, height // n, -1)
+        for r in range(n)
+        for s in range(n)
+    }
 
 
-def _convolve_forward(x: Array, kernel: Array, padding: int) -> tuple[Array, tuple[Array, Array]]:
-    return _matmul_convolve(x, kernel, padding), (x, kernel)
+def _whole(plane: Array, like: Array) -> Array:
+    """[O, h, w * B] -> [O, h, w, B]"""
+    return plane.reshape(*plane.shape[:2], -1, like.shape[-1])
 
 
-def _convolve_backward(padding: int, saved: tuple[Array, Array], g: Array) -> tuple[Array, Array]:
+class _Shifts(NamedTuple):
+    """Which part of a plane of the input meets which entry of the kernel."""
+
+    kernel: int  # k
+    planes: int  # n
+    height: int  # of the results, one plane
+    width: int  # times the batch
+    batch: int
+
+    def part(self, i: int, j: int, r: int, s: int) -> tuple[tuple[int, int], tuple[slice, ...]]:
+        """Where entry (i, j) finds its input for plane (r, s) of the result: plane and place."""
+        (down, row), (right, column) = divmod(i + r, self.planes), divmod(j + s, self.planes)
+        right *= self.batch
+        rows, columns = slice(down, down + self.height), slice(right, right + self.width)
+        return (row, column), (slice(None), rows, columns)
+
+    def parts(self, r: int, s: int) -> list[tuple[tuple[int, int], tuple[slice, ...]]]:
+        return [self.part(i, j, r, s) for i in range(self.kernel) for j in range(self.kernel)]
+
+
+def _shifts(x: Array, kernel: Array, padding: int, n: int) -> _Shifts:
+    height, width = ((size + 2 * padding - len(kernel) + 1) // n for size in x.shape[1:3])
+    return _Shifts(len(kernel), n, height, width * x.shape[-1], x.shape[-1])
+
+
+def _padded(x: Array, padding: int, n: int) -> Planes:
+    """Planes of x with zeros around it, and as many after it as n needs."""
+    after = [padding + -(size + 2 * padding) % n for size in x.shape[1:3]]
+    around = ((0, 0), (padding, after[0]), (padding, after[1]), (0, 0))
+    return _split(jnp.pad(x, around), n)
+
+
+def _patches(planes: Planes, shifts: _Shifts, r: int, s: int) -> Array:
+    """[k * k * C, h * w * B]: the input that each entry of the kernel meets, place by place."""
+    found = [planes[plane][place] for plane, place in shifts.parts(r, s)]
+    return jnp.stack(found).reshape(-1, shifts.height * shifts.width)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(2, 3))
+def _convolve(x: Array, kernel: Array, padding: int, n: int) -> tuple[Array, ...]:
+    """n * n planes [O, h, w * B] of the convolution, row by row."""
+    shifts, planes = _shifts(x, kernel, padding, n), _padded(x, padding, n)
+    matrix = kernel.reshape(-1, kernel.shape[-1]).T
+    return tuple(
+        (matrix @ _patches(planes, shifts, r, s)).reshape(-1, shifts.height, shifts.width)
+        for r, s in planes
+    )
+
+
+def _forward(
+    x: Array, kernel: Array, padding: int, n: int
+) -> tuple[tuple[Array, ...], tuple[Array, Array]]:
+    return _convolve(x, kernel, padding, n), (x, kernel)
+
+
+def _backward(
+    padding: int, n: int, saved: tuple[Array, Array], gradients: tuple[Array, ...]
+) -> tuple[Array, Array]:
     x, kernel = saved
-    cut = _cut(kernel)
-    _, _, channels, features = kernel.shape
-    _, height, width, batch = x.shape
-    h = g.shape[1]
-    flat = g.reshape(features, h, -1)
-    wide = jnp.stack([_shift(flat, 0, 1, j, cut.after, batch) for j in range(cut.after)])
-    wide = wide.reshape(cut.after * features, -1)
-    to_matrix = _patches(x, cut, padding) @ wide.T
-    to_kernel = to_matrix.reshape(cut.size, cut.before, channels, cut.after, features)
-    # what each row of the matrix sends back, added up where it came from
-    back = (_matrix(kernel) @ wide).reshape(cut.size, cut.before, channels, h, -1)
-    places = [(i, j) for i in range(cut.size) for j in range(cut.before)]
-    to_x = reduce(
-        jnp.add, (_shift(back[i, j], i, cut.size, j, cut.before, batch) for i, j in places)
-    ).reshape(channels, height + 2 * padding, width + 2 * padding, batch)
-    inside = slice(padding, -padding or None)
-    return to_x[:, inside, inside], to_kernel.swapaxes(2, 3).reshape(kernel.shape)
+    channels, height, width, batch = x.shape
+    shifts, planes = _shifts(x, kernel, padding, n), _padded(x, padding, n)
+    matrix = kernel.reshape(-1, kernel.shape[-1])
+    to_matrix = jnp.zeros_like(matrix)
+    to_planes = {place: jnp.zeros_like(plane) for place, plane in planes.items()}
+    for (r, s), g in zip(planes, gradients, strict=True):
+        g = g.reshape(len(g), -1)
+        to_matrix += _patches(planes, shifts, r, s) @ g.T
+        # what each entry of the kernel sends back, added up where it came from
+        back = (matrix @ g).reshape(-1, channels, shifts.height, shifts.width)
+        for sent, (plane, place) in zip(back, shifts.parts(r, s), strict=True):
+            to_planes[plane] = to_planes[plane].at[place].add(sent)
+    rows = len(to_planes[0, 0][0])
+    stacked = jnp.stack([p.reshape(channels, rows, -1, batch) for p in to_planes.values()])
+    to_x = stacked.reshape(n, n, channels, rows, -1, batch).transpose(2, 3, 0, 4, 1, 5)
+    to_x = to_x.reshape(channels, rows * n, -1, batch)
+    inside = (slice(padding, padding + height), slice(padding, padding + width))
+    return to_x[:, *inside], to_matrix.reshape(kernel.shape)
 
 
-def _shift(x: Array, row: int, rows: int, column: int, columns: int, batch: int) -> Array:
-    """[C, h, w * B] at a place in zeros that leave room for `rows` x `columns` of them."""
-    across = (column * batch, (columns - 1 - column) * batch)
-    return jnp.pad(x, ((0, 0), (row, rows - 1 - row), across))
-
-
-_matmul_convolve.defvjp(_convolve_forward, _convolve_backward)
+_convolve.defvjp(_forward, _backward)
 
 
 @jax.custom_vjp
-def _chosen_pool(x: Array) -> Array:
-    return _pool_forward(x)[0]
+def _largest(a: Array, b: Array, c: Array, d: Array) -> Array:
+    """The largest of four planes, place by place."""
+    return jnp.maximum(jnp.maximum(a, b), jnp.maximum(c, d))
 
 
-def _pool_forward(x: Array) -> tuple[Array, tuple[Array, Array]]:
-    channels, height, width, batch = x.shape
-    h, w = height // 2, width // 2
-    x_even = x[:, : 2 * h, : 2 * w].reshape(channels, h, 2, w, 2, batch)
-    a, b, c, d = (x_even[:, :, i, :, j] for i in range(2) for j in range(2))
+def _largest_forward(a: Array, b: Array, c: Array, d: Array) -> tuple[Array, Array]:
     top, bottom = jnp.maximum(a, b), jnp.maximum(c, d)
     in_top = jnp.where(a >= b, jnp.int8(0), jnp.int8(1))
     in_bottom = jnp.where(c >= d, jnp.int8(2), jnp.int8(3))
-    chosen = jnp.where(top >= bottom, in_top, in_bottom)
-    return jnp.maximum(top, bottom), (chosen, jnp.empty((0, height, width, 0), x.dtype))
+    return jnp.maximum(top, bottom), jnp.where(top >= bottom, in_top, in_bottom)
 
 
-def _pool_backward(saved: tuple[Array, Array], g: Array) -> tuple[Array]:
-    chosen, shape = saved
-    channels, h, w, batch = g.shape
-    _, height, width, _ = shape.shape
-    square = jnp.arange(4, dtype=jnp.int8).reshape(1, 1, 2, 1, 2, 1)
-    wide = jnp.where(chosen[:, :, None, :, None] == square, g[:, :, None, :, None], 0)
-    wide = wide.reshape(channels, 2 * h, 2 * w, batch)
-    return (jnp.pad(wide, ((0, 0), (0, height - 2 * h), (0, width - 2 * w), (0, 0))),)
+def _largest_backward(chosen: Array, g: Array) -> tuple[Array, ...]:
+    return tuple(jnp.where(chosen == plane, g, 0) for plane in range(4))
 
 
-_chosen_pool.defvjp(_pool_forward, _pool_backward)
+_largest.defvjp(_largest_forward, _largest_backward)
