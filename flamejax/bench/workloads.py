@@ -30,6 +30,13 @@ WORKLOADS = {
     "W3b": Workload("MLP, 1000 clients", "mlp", DIGIT, 1000, 56, batch=28),
     "W4": Workload("CNN for CIFAR, 10 clients", "cnn_cifar", PHOTO, 10, 1000),
     "W5": Workload("CNN for Medical MNIST, 10 clients", "cnn_medical", SCAN, 10, 500),
+    "P1": Workload("FedAvg, MLP, 100 clients", "mlp", DIGIT, 100, 500, method="fedavg"),
+    "P2": Workload("FedAvg, MLP, 10 clients", "mlp", DIGIT, 10, 5000, method="fedavg"),
+    "ragged": Workload("W3a, sizes ~ Dir(.5)", "mlp", DIGIT, 100, 500, ragged=True),
+    "few": Workload("MLP, 10 of 1000 clients", "mlp", DIGIT, 1000, 500, selected=10),
+    "few-all": Workload("MLP, those 10 alone", "mlp", DIGIT, 10, 500),
+    "few-small": Workload("MLP, 10 of 1000", "mlp", DIGIT, 1000, 56, batch=28, selected=10),
+    "few-small-all": Workload("MLP, those 10", "mlp", DIGIT, 10, 56, batch=28),
 }
 
 

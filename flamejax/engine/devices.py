@@ -14,6 +14,7 @@ from flamejax.errors import InputError
 
 AXIS = "clients"
 MOST_CPU_DEVICES = 64  # each is a pool of threads
+CAREFUL_DEALS = 4096  # of clients to devices; the smaller ones after them even out by number
 # XLA ends the process when one CPU device waits a minute for another; a round may well be longer
 PATIENCE = (
     "--xla_cpu_collective_call_warn_stuck_timeout_seconds=86400 "
@@ -51,28 +52,30 @@ def _cores() -> int:
 
 
 class Layout(NamedTuple):
-    """Clients in slots. Device d owns slots d*K .. d*K+K-1, its clients by falling size."""
+    """Clients in slots. Device d owns slots d*K .. d*K+K-1: its clients by falling size, then rows
+    for guests."""
 
     client: np.ndarray  # [D * K] the client in each slot, C where the slot is empty
     slot: np.ndarray  # [C + 1] the slot of each client; the last entry is unused
 
 
-def lay_out(work: np.ndarray, devices: int) -> Layout:
+def lay_out(work: np.ndarray, devices: int, guests: int = 0) -> Layout:
     """Give every device an equal number of slots and, as nearly as is easy, equal work [C].
 
-    Clients are dealt from the largest to the smallest, there and back again over the devices.
+    Clients are dealt from the largest to the smallest, one to each device at a time, the largest
+    of them to the device with the least work so far.
     """
     clients = len(work)
     slots = -(-clients // devices)
     order = np.append(np.argsort(-work, kind="stable"), np.full(slots * devices - clients, clients))
-    client = order[turns(devices, slots)].reshape(-1)
+    deals, sizes = order.reshape(slots, devices), np.append(work, 0)
+    load = np.zeros(devices)
+    for deal in deals[:CAREFUL_DEALS]:
+        deal[np.argsort(load, kind="stable")] = deal.copy()
+        load += sizes[deal]
+    rest = deals[CAREFUL_DEALS:]
+    rest[1::2] = rest[1::2, ::-1].copy()  # small ones: there and back again
+    client = np.concatenate([deals.T, np.full((devices, guests), clients)], axis=1).reshape(-1)
     slot = np.zeros(clients + 1, np.int32)
     slot[client] = np.arange(len(client))
     return Layout(client.astype(np.int32), slot)
-
-
-def turns(devices: int, each: int) -> np.ndarray:
-    """[devices, each] which place of a sorted list every device takes: there and back again."""
-    table = np.arange(devices * each).reshape(each, devices)
-    table[1::2] = table[1::2, ::-1].copy()
-    return table.T

@@ -13,6 +13,7 @@ from jax.sharding import PartitionSpec as P
 
 from flamejax import tree
 from flamejax.config import Config, Named
+from flamejax.engine.cohort import guest_rows
 from flamejax.engine.devices import AXIS, Layout, lay_out, make_mesh
 from flamejax.engine.execution import Plan, choose
 from flamejax.engine.rounds import Client, Rules, Setting, State, make_shard
@@ -64,7 +65,7 @@ def _arrange(config: Config, federation: Federation) -> tuple[Mesh, Layout, Plan
     mesh = make_mesh(config.engine.devices, useful=selected)
     devices = mesh.devices.size
     work = federation.counts[:, TRAIN]
-    layout = lay_out(work, devices)
+    layout = lay_out(work, devices, guest_rows(selected, federation.clients, devices))
     batch = min(getattr(config.method, "batch", 1), int(work.max()))
     steps = -(-np.append(work, 0)[layout.client] // batch)
     plan = choose(

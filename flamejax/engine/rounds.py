@@ -7,6 +7,7 @@ server. Functions here run inside `shard_map`; sums over clients end in one `psu
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -14,12 +15,12 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from flamejax import tree
-from flamejax.engine.devices import AXIS, turns
+from flamejax.engine.cohort import draw, send, send_back
+from flamejax.engine.devices import AXIS
 from flamejax.engine.messages import center_of, combine, conspire
 from flamejax.engine.visit import Cohort, visit
 from flamejax.evaluate import Sums, score
 from flamejax.federation import TRAIN, Federation
-from flamejax.shuffle import permute
 from flamejax.types import Aggregator, Attack, Method, Model, Shard, Tree
 
 CULPRITS = 8  # clients with numbers that are not finite, named per round
@@ -141,12 +142,27 @@ def make_round(
 ) -> Callable[[Setting, State], tuple[State, RoundInfo]]:
     method, attack, aggregator = rules.method, rules.attack, rules.aggregator
     clients, selected, recall = federation.clients, rules.selected, method.last_message
+    everyone_speaks = selected == clients
 
     def remembered(setting: Setting, client: Client, shard: Shard) -> Tree:
         assert recall
         if client.sent is not None:
             return client.sent
         return recall(setting.hyper, client.state, shard)
+
+    def tell(setting: Setting, client: Client, shard: Shard, message: Tree, ok: Array) -> Tree:
+        """A client's part in the sum: of all messages, or of their changes where some are absent;
+        a message that is not ok is as if it had not been sent."""
+        weight = setting.weight[shard.client]
+        if not recall:
+            return lax.cond(
+                ok, lambda: tree.scale(weight, message), lambda: tree.zeros_like(message)
+            )
+        last = partial(remembered, setting, client, shard)
+        if everyone_speaks:
+            return tree.scale(weight, lax.cond(ok, lambda: message, last))
+        change = tree.scale(weight, tree.subtract(message, last()))
+        return tree.where(ok, change, tree.zeros_like(message))
 
     def train(
         setting: Setting, state: State, store: Client, cohort: Cohort
@@ -173,10 +189,7 @@ def make_round(
                 # the server cannot see how a lie came about
                 ok = tree.finite(message) & (malicious | jnp.isfinite(info.loss))
             weight = jnp.where(ok, setting.weight[number], 0)
-            told = message
-            if recall:  # only the change of a message moves the mean over all
-                told = tree.subtract(message, remembered(setting, client, shard))
-            told = tree.where(ok, tree.scale(weight, told), tree.zeros_like(told))
+            told = tell(setting, client, shard, message, ok)
             counts = (ok & ~malicious).astype(info.loss.dtype)
             summed = (
                 None if rules.stacked else told,
@@ -243,6 +256,8 @@ def make_round(
             return tree.scale(
                 1 / jnp.maximum(weight, jnp.finfo(weight.dtype).tiny), total
             ), weight > 0
+        if everyone_speaks:
+            return total, jnp.array(True)
         mean = lax.cond(
             (state.round + 1) % rules.resum_every == 0,
             lambda: exact_mean(setting, store),
@@ -250,41 +265,18 @@ def make_round(
         )
         return mean, jnp.array(True)
 
-    def select(setting: Setting, round: Array) -> Array:
-        """[devices, k] the clients of this round, large ones first, shared out evenly."""
-        key = jax.random.fold_in(jax.random.fold_in(setting.key, round), clients)
-        ids = permute(key, jnp.arange(selected, dtype=jnp.int32), clients)
-        ids = ids[jnp.argsort(-setting.counts[ids, TRAIN], stable=True)]
-        each = -(-selected // devices)
-        ids = jnp.pad(ids, (0, each * devices - selected), constant_values=clients)
-        return ids[turns(devices, each)]
-
     def train_selected(setting: Setting, state: State) -> tuple[Client, Heard, RoundInfo]:
-        store, ids = state.clients, select(setting, state.round)
-        slots = len(setting.client)
+        key = jax.random.fold_in(jax.random.fold_in(setting.key, state.round), clients)
+        work, rows = setting.counts[:, TRAIN], len(setting.client)
+        cohorts, trips = draw(key, selected, work, setting.slot, rows, devices)
+        cohort = jax.tree.map(lambda x: x[lax.axis_index(AXIS)], cohorts)
         if devices == 1:
-            return train(setting, state, store, Cohort(setting.slot[ids[0]], ids[0]))
-        # states travel to the device that trains them, and back: O(selected), evenly loaded
-        me = lax.axis_index(AXIS)
-        rows = setting.slot[ids] - me * slots
-        mine = (ids < clients) & (rows >= 0) & (rows < slots)
-
-        def send(x: Array) -> Array:
-            leaving = x.at[rows].get(mode="clip")
-            return lax.psum_scatter(jnp.where(tree.along(mine, leaving), leaving, 0), AXIS)
-
-        cohort = jax.tree.map(send, store)
-        numbers = ids[me]
-        cohort, heard, log = train(
-            setting, state, cohort, Cohort(jnp.arange(len(numbers), dtype=jnp.int32), numbers)
-        )
-        back = jax.tree.map(lambda x: lax.all_gather(x, AXIS), cohort)
-        home = jnp.where(mine, rows, slots)  # rows of other devices fall off the end
-        store = jax.tree.map(lambda x, new: x.at[home].set(new, mode="drop"), store, back)
-        return store, heard, log
+            return train(setting, state, state.clients, cohort)
+        store, heard, log = train(setting, state, send(state.clients, trips), cohort)
+        return send_back(store, trips), heard, log
 
     def round(setting: Setting, state: State) -> tuple[State, RoundInfo]:
-        if selected < clients:
+        if not everyone_speaks:
             store, heard, log = train_selected(setting, state)
         else:
             store, heard, log = train(setting, state, state.clients, everyone(setting))

@@ -40,9 +40,14 @@ def mend() -> None:
     def replicated(x: Any, devices: list[jax.Device]) -> Any:
         return sharded([x] * len(devices), devices)
 
-    vars(jax).update(
-        tree_map=jax.tree.map, device_put_sharded=sharded, device_put_replicated=replicated
-    )
+    dropped = {
+        "tree_map": jax.tree.map,
+        "device_put_sharded": sharded,
+        "device_put_replicated": replicated,
+    }
+    for name, function in dropped.items():
+        if not hasattr(jax, name):
+            setattr(jax, name, function)
 
 
 def network(weights: Weights, x: jax.Array) -> jax.Array:

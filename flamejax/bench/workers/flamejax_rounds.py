@@ -1,6 +1,6 @@
 """flamejax itself, through the engine that `flamejax run` uses.
 
-    flamejax_rounds.py JOB [key=value ...]
+flamejax_rounds.py JOB [key=value ...]
 """
 
 from __future__ import annotations

@@ -1,0 +1,115 @@
+"""Who takes part in a round, on which device, and how states get there.
+
+A selected client is trained where its state is stored, unless that device has its share of the
+work already; then its state travels to another device, into a row kept for guests, and back.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from flamejax.engine.devices import AXIS
+from flamejax.engine.visit import Cohort
+from flamejax.shuffle import permute
+from flamejax.types import Tree
+
+
+class Trips(NamedTuple):
+    """Journeys of states from their own row to one for guests; the first `count` are made."""
+
+    count: Array
+    home: Array  # [s] device,
+    row: Array  # [s] and row there
+    host: Array  # [s] device,
+    guest: Array  # [s] and row there
+
+
+def most_each(selected: int, devices: int) -> int:
+    """How many clients a device trains at most."""
+    return -(-selected // devices)
+
+
+def guest_rows(selected: int, clients: int, devices: int) -> int:
+    """Rows of a device's store beside those of its own clients; the last is never read."""
+    return most_each(selected, devices) + 1 if selected < clients and devices > 1 else 0
+
+
+def draw(
+    key: Array, selected: int, work: Array, slot: Array, rows: int, devices: int
+) -> tuple[Cohort, Trips]:
+    """The clients of a round: for every device its cohort [D, k], and who has to travel.
+
+    work: [C + 1] of each client, none of nobody's; slot: [C + 1]; rows: of each device's store.
+    """
+    clients = len(work) - 1
+    ids = permute(key, jnp.arange(selected, dtype=jnp.int32), clients)
+    ids = ids[jnp.argsort(-work[ids], stable=True)]
+    home, row = slot[ids] // rows, slot[ids] % rows
+    host, place = share_out(work[ids], home, devices)
+    away = host != home
+    came = jax.nn.one_hot(jnp.where(away, host, devices), devices, dtype=jnp.int32)
+    first_guest = rows - guest_rows(selected, clients, devices)
+    guest = first_guest + jnp.cumsum(came, axis=0)[jnp.arange(selected), host] - 1
+    each = most_each(selected, devices)
+    nobody = Cohort(rows=jnp.int32(rows - 1), ids=jnp.int32(clients))
+    table = jax.tree.map(lambda x: jnp.full((devices, each), x), nobody)
+    table = Cohort(
+        rows=table.rows.at[host, place].set(jnp.where(away, guest.astype(row.dtype), row)),
+        ids=table.ids.at[host, place].set(ids),
+    )
+    order = jnp.argsort(~away, stable=True)
+    trips = (x[order].astype(jnp.int32) for x in (home, row, host, guest))
+    return table, Trips(jnp.sum(away, dtype=jnp.int32), *trips)
+
+
+def share_out(work: Array, home: Array, devices: int) -> tuple[Array, Array]:
+    """A device for each of s clients, and a place on it. work: [s], falling; home: [s].
+
+    Clients stay at home while that keeps the devices' work even; otherwise they go to the device
+    with the least. No device has more than its share of clients.
+    """
+    each = most_each(len(work), devices)
+    work = work.astype(float)
+    mean = jnp.sum(work) / devices
+
+    def settle(taken: tuple[Array, Array], client: tuple[Array, Array]) -> tuple[Tree, Tree]:
+        load, count = taken
+        work, home = client
+        open_to_all = jnp.where(count < each, load, jnp.inf)
+        stays = open_to_all[home] + work <= mean + work * (1 - 1 / devices)
+        least = jnp.argmin(open_to_all).astype(home.dtype)
+        host = jnp.where(stays, home, least)
+        place = count[host]
+        return (load.at[host].add(work), count.at[host].add(1)), (host, place)
+
+    start = (jnp.zeros(devices), jnp.zeros(devices, jnp.int32))
+    return lax.scan(settle, start, (work, home))[1]
+
+
+def send(store: Tree, trips: Trips) -> Tree:
+    """Guests' states written to the rows where they are trained."""
+    return _move(store, trips.count, trips.home, trips.row, trips.host, trips.guest)
+
+
+def send_back(store: Tree, trips: Trips) -> Tree:
+    return _move(store, trips.count, trips.host, trips.guest, trips.home, trips.row)
+
+
+def _move(store: Tree, count: Array, start: Array, row: Array, goal: Array, place: Array) -> Tree:
+    me = lax.axis_index(AXIS)
+
+    def trip(i: Array, store: Tree) -> Tree:
+        def move(x: Array) -> Array:
+            state = lax.dynamic_index_in_dim(x, row[i], keepdims=True)
+            state = lax.psum(jnp.where(me == start[i], state, 0), AXIS)
+            # on all devices but one it goes where nothing is read
+            where = jnp.where(me == goal[i], place[i], len(x) - 1)
+            return lax.dynamic_update_index_in_dim(x, state, where, 0)
+
+        return jax.tree.map(move, store)
+
+    return lax.fori_loop(0, count, trip, store)
