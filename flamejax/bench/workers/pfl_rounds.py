@@ -28,9 +28,8 @@ def hire() -> list[subprocess.Popen[str]]:
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
-    os.environ[ADDRESSES] = ",".join(
-        [f"localhost:{port}"] * CORES
-    )  # the first is the only one used
+    # one address for each process, of which pfl uses the first
+    os.environ[ADDRESSES] = ",".join([f"localhost:{port}"] * CORES)
     os.environ[RANK] = "0"
     return [
         subprocess.Popen(
