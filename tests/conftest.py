@@ -1,11 +1,18 @@
 """Strict JAX for all tests, and several host devices so that meshes can be tested."""
 
+import atexit
+import os
+import shutil
+import tempfile
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 
+if "PYTEST_XDIST_WORKER" not in os.environ:  # one cache for all workers, and never the user's own
+    os.environ["FLAMEJAX_CACHE"] = tempfile.mkdtemp(prefix="flamejax-tests-")
+    atexit.register(shutil.rmtree, os.environ["FLAMEJAX_CACHE"], ignore_errors=True)
 jax.config.update("jax_num_cpu_devices", 4)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")

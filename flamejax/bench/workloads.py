@@ -63,14 +63,14 @@ def make_job(name: str, workload: Workload, seed: int = 0) -> Job:
 
 def first_weights(workload: Workload, classes: int, rng: np.random.Generator) -> list[np.ndarray]:
     """Uniform in +-1/sqrt(fan-in), layer by layer."""
-    shapes = {
+    kernels: dict[str, list[tuple[int, ...]]] = {
         "mlr": [(784, classes)],
         "mlp": [(784, 128), (128, 64), (64, classes)],
         "cnn_cifar": [(3, 3, 3, 16), (3, 3, 16, 32), (2048, 128), (128, classes)],
         "cnn_medical": [(3, 3, 3, 32), (3, 3, 32, 16), (3136, 64), (64, classes)],
-    }[workload.model]
-    weights = []
-    for shape in shapes:
+    }
+    weights: list[np.ndarray] = []
+    for shape in kernels[workload.model]:
         bound = np.prod(shape[:-1]) ** -0.5
         weights += [rng.uniform(-bound, bound, s).astype(np.float32) for s in (shape, shape[-1:])]
     return weights

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from flamejax import cache
 from flamejax.datasets import npz
 from flamejax.datasets.archive import BROKEN, read_file, refusal, shown
 from flamejax.errors import InputError
@@ -44,10 +45,7 @@ class Kept(NamedTuple):
 
 
 def folder() -> Path:
-    """$FLAMEJAX_CACHE/data; the cache is otherwise $XDG_CACHE_HOME/flamejax, ~/.cache/flamejax."""
-    cache = os.environ.get("FLAMEJAX_CACHE")
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return Path(os.path.abspath(cache or os.path.join(base, "flamejax"))) / "data"
+    return cache.folder() / "data"
 
 
 def cached(name: str, source: Path, digest: str, build: Callable[[], Dataset]) -> Dataset:

@@ -19,9 +19,9 @@ from flamejax.types import Tree
 
 
 class Trips(NamedTuple):
-    """Journeys of states from their own row to one for guests; the first `count` are made."""
+    """Journeys of states from their own row to one for guests; the first `number` are made."""
 
-    count: Array
+    number: Array
     home: Array  # [s] device,
     row: Array  # [s] and row there
     host: Array  # [s] device,
@@ -92,11 +92,11 @@ def share_out(work: Array, home: Array, devices: int) -> tuple[Array, Array]:
 
 def send(store: Tree, trips: Trips) -> Tree:
     """Guests' states written to the rows where they are trained."""
-    return _move(store, trips.count, trips.home, trips.row, trips.host, trips.guest)
+    return _move(store, trips.number, trips.home, trips.row, trips.host, trips.guest)
 
 
 def send_back(store: Tree, trips: Trips) -> Tree:
-    return _move(store, trips.count, trips.host, trips.guest, trips.home, trips.row)
+    return _move(store, trips.number, trips.host, trips.guest, trips.home, trips.row)
 
 
 def _move(store: Tree, count: Array, start: Array, row: Array, goal: Array, place: Array) -> Tree:

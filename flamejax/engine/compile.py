@@ -13,6 +13,7 @@ from jax import Array, lax
 from jax.sharding import PartitionSpec as P
 
 from flamejax import tree
+from flamejax.cache import keep_programs
 from flamejax.config import Config
 from flamejax.engine.devices import AXIS
 from flamejax.engine.execution import Plan
@@ -50,6 +51,7 @@ def build(
     config: Config, method: Method, model: Model, federation: Federation, rounds_per_call: int = 1
 ) -> Engine:
     """Place data and state on the devices, choose a strategy, and compile."""
+    keep_programs()
     ready = prepare(config, method, model, federation)
     state, setting, layout = ready.state, ready.setting, ready.layout
     started = time.perf_counter()

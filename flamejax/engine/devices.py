@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
+import warnings
 from typing import Literal, NamedTuple
 
 import jax
@@ -31,11 +31,21 @@ def make_mesh(requested: int | Literal["auto"], useful: int) -> Mesh:
     if "xla_cpu_collective_call" not in os.environ.get("XLA_FLAGS", ""):
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {PATIENCE}".strip()
     arranged = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
+    late = False
     if not arranged and getattr(jax.config, "jax_num_cpu_devices", -1) < 0:
-        with contextlib.suppress(RuntimeError):  # JAX is already running: its devices it is
-            more = requested if requested != "auto" and requested <= MOST_CPU_DEVICES else 1
+        more = requested if requested != "auto" and requested <= MOST_CPU_DEVICES else 1
+        try:
             jax.config.update("jax_num_cpu_devices", max(_cores(), more))
+        except RuntimeError:  # JAX is already running: its devices it is
+            late = True
     devices = jax.devices()
+    if late and devices[0].platform == "cpu" and len(devices) < min(_cores(), useful):
+        warnings.warn(
+            f"JAX was running before flamejax could give it a device for each of {_cores()} cores, "
+            f"so this run uses {len(devices)}: call flamejax before other JAX code, or begin with "
+            f"jax.config.update('jax_num_cpu_devices', {_cores()})",
+            stacklevel=2,
+        )
     wanted = min(len(devices), useful) if requested == "auto" else requested
     if wanted > len(devices):
         raise InputError(

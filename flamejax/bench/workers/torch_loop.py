@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 
@@ -41,7 +42,7 @@ def network(job: protocol.Job) -> nn.Module:
 
 def dense(*widths: int) -> nn.Sequential:
     layers: list[nn.Module] = [nn.Flatten()]
-    for before, after in zip(widths, widths[1:], strict=False):
+    for before, after in itertools.pairwise(widths):
         layers += [nn.Linear(before, after), nn.ReLU()]
     return nn.Sequential(*layers[:-1])
 
