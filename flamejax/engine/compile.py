@@ -45,6 +45,7 @@ class Engine(NamedTuple):
     bytes_up: int  # one message
     bytes_down: int  # one broadcast
     compile_seconds: float
+    programs: dict[str, Any]  # "rounds" and "evaluation", as JAX compiled them
 
 
 def build(
@@ -102,6 +103,7 @@ def build(
         bytes_up=tree.nbytes(state.mean),
         bytes_down=tree.nbytes(sizes[1]),
         compile_seconds=compile_seconds,
+        programs={"rounds": run_compiled, "evaluation": evaluate_compiled},
     )
 
 
