@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
@@ -38,12 +39,15 @@ def score(model: Model, federation: Federation) -> Callable[..., Sums]:
 
         def batch(j: Array, sums: Sums) -> Sums:
             place = j * size + jnp.arange(size, dtype=jnp.int32)
-            x, y = federation.read(arrays, client, counts[TRAIN] + jnp.minimum(place, total - 1))
+            with jax.named_scope("read"):
+                position = counts[TRAIN] + jnp.minimum(place, total - 1)
+                x, y = federation.read(arrays, client, position)
             in_validation = place < counts[VALIDATION]
             weight = jnp.stack([in_validation, ~in_validation & (place < total)]).astype(float)
-            outputs = [model.apply(params, x) for params in models]
-            losses = jnp.stack([model.loss(o, y) for o in outputs])
-            hits = jnp.stack([correct(o, y) for o in outputs])
+            with jax.named_scope("forward"):
+                outputs = [model.apply(params, x) for params in models]
+                losses = jnp.stack([model.loss(o, y) for o in outputs])
+                hits = jnp.stack([correct(o, y) for o in outputs])
             return tree.add(sums, Sums(losses @ weight.T, hits @ weight.T))
 
         zero = jnp.zeros((len(models), 2))

@@ -16,6 +16,7 @@ from flamejax.types import Batch, Info, Model, Shard, Tree
 Gradient = Callable[[Tree, Batch], tuple[Array, Tree]]  # parameters, batch -> mean loss, gradient
 
 
+@jax.named_scope("read")
 def read_batch(shard: Shard, key: Array, index: Array, size: int) -> Batch:
     """Batch number `index` of the epoch whose shuffle is `key`; the last one may be partial."""
     position = index * size + jnp.arange(size, dtype=jnp.int32)
@@ -141,6 +142,7 @@ def loss_and_gradient(model: Model) -> Gradient:
     def mean(params: Tree, batch: Batch) -> Array:
         return total(params, batch) / jnp.maximum(jnp.sum(batch.weight), 1)
 
+    @jax.named_scope("gradient")
     def by_pieces(params: Tree, batch: Batch) -> tuple[Array, Tree]:
         size = piece(model, len(batch.weight))
         if size == len(batch.weight):
@@ -173,6 +175,7 @@ def no_info() -> Info:
     return Info(loss=jnp.zeros(()), samples=jnp.zeros(()), steps=jnp.zeros((), jnp.int32))
 
 
+@jax.named_scope("update")
 def update(
     optimizer: optax.GradientTransformation, grads: Tree, params: Tree, memory: optax.OptState
 ) -> tuple[Tree, optax.OptState]:

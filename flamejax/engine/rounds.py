@@ -97,7 +97,8 @@ def make_evaluate(
             shared, personal = method.models(state.server, client.state)
             if method.personalize:
                 shard = make_shard(federation, setting, number)
-                personal = method.personalize(setting.hyper, state.server, client.state, shard)
+                with jax.named_scope("client"):
+                    personal = method.personalize(setting.hyper, state.server, client.state, shard)
             models = (personal,) if shared is None else (personal, shared)
             counts = jnp.where(setting.malicious[number], 0, setting.counts[number])
             return None, None, scores(setting.arrays, counts, number, models)
@@ -164,6 +165,7 @@ def make_round(
         change = tree.scale(weight, tree.subtract(message, last()))
         return tree.where(ok, change, tree.zeros_like(message))
 
+    @jax.named_scope("message")
     def train(
         setting: Setting, state: State, store: Client, cohort: Cohort
     ) -> tuple[Client, Heard, RoundInfo]:
@@ -172,9 +174,11 @@ def make_round(
 
         def one(client: Client, number: Array) -> tuple[Client, Tree, Tree]:
             shard = make_shard(federation, setting, number)
-            new, message, info = method.client(
-                setting.hyper, state.server, client.state, shard, jax.random.fold_in(key, number)
-            )
+            own = jax.random.fold_in(key, number)
+            with jax.named_scope("client"):
+                new, message, info = method.client(
+                    setting.hyper, state.server, client.state, shard, own
+                )
             malicious = setting.malicious[number]
             if craft := attack.craft:
                 noise = jax.random.fold_in(key, clients + 1 + number)
@@ -268,23 +272,26 @@ def make_round(
     def train_selected(setting: Setting, state: State) -> tuple[Client, Heard, RoundInfo]:
         key = jax.random.fold_in(jax.random.fold_in(setting.key, state.round), clients)
         work, rows = setting.counts[:, TRAIN], len(setting.client)
-        cohorts, trips = draw(key, selected, work, setting.slot, rows, devices)
-        cohort = jax.tree.map(lambda x: x[lax.axis_index(AXIS)], cohorts)
-        if devices == 1:
-            return train(setting, state, state.clients, cohort)
-        store, heard, log = train(setting, state, send(state.clients, trips), cohort)
-        return send_back(store, trips), heard, log
+        with jax.named_scope("select"):
+            cohorts, trips = draw(key, selected, work, setting.slot, rows, devices)
+            cohort = jax.tree.map(lambda x: x[lax.axis_index(AXIS)], cohorts)
+            store = state.clients if devices == 1 else send(state.clients, trips)
+        store, heard, log = train(setting, state, store, cohort)
+        with jax.named_scope("select"):
+            return store if devices == 1 else send_back(store, trips), heard, log
 
     def round(setting: Setting, state: State) -> tuple[State, RoundInfo]:
         if not everyone_speaks:
             store, heard, log = train_selected(setting, state)
         else:
             store, heard, log = train(setting, state, state.clients, everyone(setting))
-        mean, anything = hear(setting, state, store, heard)
-        server = method.server(setting.hyper, state.server, mean)
-        server, mean = tree.where(anything, (server, mean), (state.server, state.mean))
+        with jax.named_scope("mean"):
+            mean, anything = hear(setting, state, store, heard)
+            server = method.server(setting.hyper, state.server, mean)
+            server, mean = tree.where(anything, (server, mean), (state.server, state.mean))
         return State(state.round + 1, server, store, mean), gather(log)
 
+    @jax.named_scope("mean")
     def gather(log: RoundInfo) -> RoundInfo:
         """The sums of all devices."""
         named = jnp.sort(lax.all_gather(log.culprits, AXIS).reshape(-1))[:CULPRITS]

@@ -53,15 +53,20 @@ def visit(
     def group(carry: Tree, who: Cohort) -> tuple[Tree, Tree]:
         store, pending, sums = carry
         store = write(store, pending)
-        new, summed, kept = side_by_side(tree.take(store, who.rows), who.ids)
+        new, summed, kept = side_by_side(read(store, who.rows), who.ids)
         sums = jax.tree.map(lambda s, x: s + jnp.sum(x, axis=0, dtype=x.dtype), sums, summed)
         return (store, (who.rows, new), sums), kept
 
+    @jax.named_scope("states")
+    def read(store: Tree, rows: Array) -> Tree:
+        return tree.take(store, rows)
+
+    @jax.named_scope("states")
     def write(store: Tree, pending: tuple[Array, Tree]) -> Tree:
         rows, states = pending
         return store if states is None else tree.put(store, rows, states)
 
-    first = tree.take(store, rows[0])
+    first = read(store, rows[0])
     shapes = jax.eval_shape(side_by_side, first, ids[0])
     sums = jax.tree.map(lambda x: jnp.zeros(x.shape[1:], x.dtype), shapes[1])
     pending = (rows[0], None if shapes[0] is None else first)
