@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import signal
 import sys
@@ -68,12 +69,17 @@ def _add_run(command: argparse.ArgumentParser, help_on_set: str) -> None:
     add_settings(command, help_on_set)
     command.add_argument("--out", type=Path, metavar="DIR", help="results; default: runs/...")
     command.add_argument("--quiet", action="store_true", help="no progress bar and no table")
+    command.add_argument(
+        "-v", "--verbose", action="store_true", help="say how the engine runs it, and why"
+    )
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     try:
         options = parser().parse_args(arguments)
+        if getattr(options, "verbose", False):
+            listen()
         return options.action(options)
     except InputError as error:
         return _say(error, BAD_INPUT)
@@ -81,6 +87,19 @@ def main(arguments: list[str] | None = None) -> int:
         return _say(error, FAILED)
     except KeyboardInterrupt:
         return _say("interrupted", FAILED)
+
+
+def listen() -> None:
+    """Show what the package reports of itself."""
+
+    class Shown(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            print(record.getMessage(), file=sys.stderr)  # a progress bar makes room for it
+
+    logger = logging.getLogger("flamejax")
+    if not logger.handlers:
+        logger.addHandler(Shown())
+    logger.setLevel(logging.INFO)
 
 
 def _say(what: object, code: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +31,8 @@ from flamejax.engine.rounds import (
 from flamejax.evaluate import Sums
 from flamejax.federation import Federation
 from flamejax.types import Method, Model, Tree
+
+log = logging.getLogger("flamejax")
 
 
 class Engine(NamedTuple):
@@ -61,10 +64,21 @@ def build(
         evaluate_compiled = lower_evaluation(ready, model, federation).compile()
         run_compiled = compiling.result()
     compile_seconds = time.perf_counter() - started
+    memory = run_compiled.memory_analysis()
+    platform = ready.mesh.devices.flat[0].platform
+    log.info("engine: %s, %s", platform, ready.plan)
+    log.info(
+        "engine: compiled in %.1f s; up to %d round(s) a call; %.1f MB of temporary memory, "
+        "%.1f MB of data and state on each device",
+        compile_seconds,
+        rounds_per_call,
+        memory.temp_size_in_bytes / 1e6,
+        memory.argument_size_in_bytes / 1e6,
+    )
 
     def run(state: State, rounds: int) -> tuple[State, RoundInfo]:
-        state, log = run_compiled(state, setting, np.int32(rounds))
-        return state, jax.tree.map(lambda x: np.asarray(x)[:rounds], log)
+        state, found = run_compiled(state, setting, np.int32(rounds))
+        return state, jax.tree.map(lambda x: np.asarray(x)[:rounds], found)
 
     def evaluate(state: State) -> Sums:
         sums = evaluate_compiled(state, setting)
@@ -113,9 +127,9 @@ def lower_rounds(ready: Ready, federation: Federation, rounds_per_call: int) -> 
 
     def many(state: State, setting: Setting, rounds: Array) -> tuple[State, RoundInfo]:
         def body(i: Array, carry: tuple[State, RoundInfo]) -> tuple[State, RoundInfo]:
-            state, log = carry
+            state, rows = carry
             state, info = one_round(setting, state)
-            return state, jax.tree.map(lambda rows, row: rows.at[i].set(row), log, info)
+            return state, jax.tree.map(lambda rows, row: rows.at[i].set(row), rows, info)
 
         return lax.fori_loop(0, rounds, body, (state, tree.stack(no_round(), rounds_per_call)))
 

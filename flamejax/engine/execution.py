@@ -9,6 +9,10 @@ import numpy as np
 from flamejax.config import Engine
 
 MAX_OVERHEAD = 1.15  # of steps executed over steps needed, for a width chosen by the engine
+# On CPU a kernel costs about a microsecond to start: steps of fewer multiplications than this, a
+# batch times the parameters, are worth taking several at a time. Measured on softmax regression.
+SMALL_STEP = 2**20
+MOST_ON_CPU = 64  # then states leave the caches
 
 
 class Plan(NamedTuple):
@@ -17,27 +21,34 @@ class Plan(NamedTuple):
     devices: int
     reason: str
 
+    def __str__(self) -> str:
+        how = "one client" if self.width == 1 else f"{self.width} clients"
+        return (
+            f"{self.execution}: {how} at a time on each of {self.devices} device(s); {self.reason}"
+        )
 
-def choose(settings: Engine, platform: str, steps: np.ndarray, cohort: int) -> Plan:
+
+def choose(settings: Engine, platform: str, steps: np.ndarray, cohort: int, step: int) -> Plan:
     """The strategy for `cohort` clients per device.
 
-    steps: [D, K] steps of each slot, per device by falling size.
+    steps: [D, K] steps of each slot, per device by falling size; step: multiplications in one.
     """
     devices = len(steps)
-    execution, reason = settings.execution, "as asked"
+    execution, reason, most = settings.execution, "as asked", cohort
     if execution == "auto" and platform == "cpu":
-        execution, reason = "map", "one client at a time on each core is fastest on CPU"
+        most = min(cohort, MOST_ON_CPU, SMALL_STEP // step)
+        execution, reason = "chunk", f"steps of {step:,} multiplications are small for a core"
+        if most < 2:
+            execution, reason = "map", f"a step of {step:,} multiplications fills a core"
     elif execution == "auto":
-        execution, reason = "chunk", f"as many clients as {MAX_OVERHEAD:.2f}x padding allows"
+        execution, reason = "chunk", f"as many as {MAX_OVERHEAD:.2f}x padding allows on {platform}"
     if execution == "map":
         return Plan(execution, 1, devices, reason)
     if execution == "vmap":
         return Plan(execution, cohort, devices, reason)
     if settings.chunk != "auto":
         return Plan(execution, min(settings.chunk, cohort), devices, reason)
-    widths = [
-        w for w in (cohort, *(2**k for k in range(cohort.bit_length(), -1, -1))) if w <= cohort
-    ]
+    widths = [w for w in (most, *(2**k for k in range(most.bit_length(), -1, -1))) if w <= most]
     width = next((w for w in widths if overhead(steps, w) <= MAX_OVERHEAD), 1)
     return Plan(execution, width, devices, reason)
 

@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec as P
 
 from flamejax import tree
 from flamejax.config import Config, Named
-from flamejax.engine.cohort import guest_rows
+from flamejax.engine.cohort import guest_rows, most_each
 from flamejax.engine.devices import AXIS, Layout, lay_out, make_mesh
 from flamejax.engine.execution import Plan, choose
 from flamejax.engine.rounds import Client, Rules, Setting, State, make_shard
@@ -38,7 +38,7 @@ class Ready(NamedTuple):
 
 def prepare(config: Config, method: Method, model: Model, federation: Federation) -> Ready:
     """Choose devices and a strategy; place data and state."""
-    mesh, layout, plan, selected = _arrange(config, federation)
+    mesh, layout, plan, selected = _arrange(config, model, federation)
     rules = _rules(config, method, federation, selected)
     init_key, run_key = jax.random.split(jax.random.key(config.seed))
     setting = Setting(
@@ -58,7 +58,9 @@ def prepare(config: Config, method: Method, model: Model, federation: Federation
     return Ready(mesh, layout, plan, rules, setting, state)
 
 
-def _arrange(config: Config, federation: Federation) -> tuple[Mesh, Layout, Plan, int]:
+def _arrange(
+    config: Config, model: Model, federation: Federation
+) -> tuple[Mesh, Layout, Plan, int]:
     """Which devices, which client where, how many at a time, how many in a round."""
     wanted = config.participation.clients_per_round
     selected = federation.clients if wanted == "all" else wanted
@@ -72,9 +74,18 @@ def _arrange(config: Config, federation: Federation) -> tuple[Mesh, Layout, Plan
         config.engine,
         mesh.devices.flat[0].platform,
         steps.reshape(devices, -1),
-        cohort=-(-selected // devices),
+        cohort=most_each(selected, devices),
+        step=batch * _parameters(model, federation),
     )
     return mesh, layout, plan, selected
+
+
+def _parameters(model: Model, federation: Federation) -> int:
+    def initial(arrays: Tree) -> Tree:
+        first = jnp.zeros((), jnp.int32)
+        return model.init(jax.random.key(0), federation.read(arrays, first, first[None])[0])
+
+    return tree.size(jax.eval_shape(initial, federation.arrays))
 
 
 def _rules(config: Config, method: Method, federation: Federation, selected: int) -> Rules:
