@@ -27,6 +27,12 @@ def parser() -> Parser:
         "the bundled digits, hybrid skew, 10 clients.",
     )
     _add_run(run, "change one setting, e.g. --set method.lam=3 (repeatable)")
+    run.add_argument(
+        "--profile",
+        action="store_true",
+        help="write a trace of one round for Perfetto or TensorBoard, and a table of costs by "
+        "stage, to DIR/profile",
+    )
     run.set_defaults(action=run_command)
 
     compare = commands.add_parser(
@@ -127,16 +133,19 @@ def run_command(options: argparse.Namespace) -> int:
     out = options.out or records.default_path(stem)
     records.check_free(out)
 
+    from flamejax.report import costs
     from flamejax.report.terminal import show
     from flamejax.runner import run
 
     try:
-        result = run(config, out=out, quiet=options.quiet)
+        result = run(config, out=out, quiet=options.quiet, profile=options.profile)
     except KeyboardInterrupt:
         found = f"; what was measured is in {out}" if out.exists() else " before the first round"
         return _say(f"interrupted{found}", FAILED)
     if not options.quiet:
         show(result.summary, out)
+        if options.profile:
+            costs.show(out / "profile")
     return DONE
 
 

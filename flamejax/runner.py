@@ -20,6 +20,7 @@ from flamejax.errors import InputError, RunError
 from flamejax.evaluate import Sums, figures
 from flamejax.federation import TRAIN, Federation, assemble
 from flamejax.history import History
+from flamejax.profiling import traced_round, write_costs
 from flamejax.records import Folder, check_free, environment
 from flamejax.report.terminal import Watcher, progress_bar
 from flamejax.types import Dataset, Model, Tree
@@ -58,6 +59,7 @@ def run(
     model: Model | Mapping[str, Any] | None = None,
     out: str | Path | None = None,
     quiet: bool = False,
+    profile: bool = False,
     **settings: Any,
 ) -> Result:
     """Train, evaluate and record.
@@ -65,7 +67,7 @@ def run(
     config: a Config, nested values, or the path of a TOML file; `settings` are laid over it, as in
     ``run(rounds=20, partition={"name": "qlabel", "q": 2})``. data, model: settings like the others,
     or your own `Dataset` and `Model`. out: a folder for the records; nothing is written without it.
-    quiet: no progress bar.
+    quiet: no progress bar. profile: also a trace of one round, and what it costs, in `out`/profile.
     """
     own = {}
     for name, value, kind in (("data", data, Dataset), ("model", model, Model)):
@@ -80,12 +82,14 @@ def run(
     folder = None if out is None else Path(out)
     if folder is not None:
         check_free(folder)
+    elif profile:
+        raise InputError("profile = True needs out, a folder for the trace")
     x64 = jax.enable_x64(True) if config.engine.precision == "float64" else nullcontext()
     started = time.perf_counter()
     with _stop_requests() as stop, x64:
         federation = assemble(config, data if isinstance(data, Dataset) else None, quiet)[1]
         with progress_bar(config.rounds, quiet) as watch:
-            return _run(config, own, federation, folder, watch, stop, started)
+            return _run(config, own, federation, folder, watch, stop, started, profile)
 
 
 def _values(config: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -123,6 +127,7 @@ def _run(
     watch: Watcher,
     stop: list[int],
     started: float,
+    profile: bool,
 ) -> Result:
     name = "own" if "model" in own else models.choose(config.model.name, config.data.name)
     model = own.get("model") or registry.get("models", name)(
@@ -140,10 +145,11 @@ def _run(
         folder = Folder(out, passed + config.to_toml())
         folder.write_json("environment.json", environment())
 
+    traces = folder.path / "profile" if folder and profile else None
     history, state, status = History(config), engine.state, "finished"
     failure: BaseException | None = None
     try:
-        state = _loop(config, engine, federation, history, folder, watch, per_call, stop)
+        state = _loop(config, engine, federation, history, folder, watch, per_call, stop, traces)
     except (KeyboardInterrupt, RunError) as error:
         failure = error
         status = "interrupted" if isinstance(error, KeyboardInterrupt) else "diverged"
@@ -161,6 +167,8 @@ def _run(
     )
     if folder is not None:
         _finish(folder, result)
+        if traces:
+            write_costs(engine, folder.path / "timings.jsonl", traces)
     if failure is not None:
         raise failure
     return result
@@ -203,6 +211,7 @@ def _loop(
     watch: Watcher,
     per_call: int,
     stop: list[int],
+    traces: Path | None,
 ) -> State:
     state, benign = engine.state, ~federation.malicious
     while history.rounds < config.rounds:
@@ -210,15 +219,23 @@ def _loop(
             raise KeyboardInterrupt
         to_evaluation = config.eval_every - history.rounds % config.eval_every
         rounds = min(per_call, to_evaluation, config.rounds - history.rounds)
-        clock = time.perf_counter()
-        state, log = engine.run(state, rounds)
-        seconds = time.perf_counter() - clock
+        if traces and history.rounds < 2:  # a round to warm up, and one to look at
+            rounds = 1
+        traced = traces if history.rounds == min(1, config.rounds - 1) else None
+        if traced:
+            state, log, seconds = traced_round(engine, state, traced)
+        else:
+            clock = time.perf_counter()
+            state, log = engine.run(state, rounds)
+            seconds = time.perf_counter() - clock
         history.trained(log, rounds, seconds)
         if config.engine.on_nonfinite == "stop" and log.nonfinite.any():
             raise _not_finite(log, history.rounds - rounds + 1, federation.clients)
         with np.errstate(invalid="ignore"):  # a round may have selected no benign client
             loss = log.loss / log.samples
         row, timing = None, {"round": history.rounds, "rounds": rounds, "seconds": seconds}
+        if traced:
+            timing["traced"] = True
         lost = ~np.isfinite(log.loss) | (log.nonfinite == engine.selected)  # nothing finite came
         if lost.any():
             bad = history.rounds - rounds + 1 + int(np.argmax(lost))

@@ -1,0 +1,112 @@
+"""The table of what a round and an evaluation cost."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from flamejax.costs import STAGES
+
+WIDTH = 80
+CAPTION = """\
+Counted in the compiled program, kernel by kernel (a fusion is one), times the runs of each in the \
+trace, on all devices together. flop: 2MNK of a matrix product; other floating-point arithmetic, \
+one for each number of the result; a reduction, one for each number that goes in. MB: what kernels \
+read and write, of slices and gathers only the part; much of it never leaves the caches. A fused \
+kernel belongs to the stage of its last operation. ms: the measured time (median, not traced), \
+shared out as the devices' time in the trace; a wait for other devices is time of the server."""
+
+
+def show(folder: Path) -> None:
+    """Print the costs that a profiled run left in a folder, and how to open its trace."""
+    console = Console()
+    if (folder / "costs.json").exists():
+        table = json.loads((folder / "costs.json").read_text("utf-8"))
+        _print(console, table)
+    trace = folder / "perfetto_trace.json.gz"
+    if trace.exists():
+        console.print(
+            f"Trace: {trace}, opens at https://ui.perfetto.dev",
+            f"  or, after pip install tensorboard xprof: tensorboard --logdir {folder}",
+            sep="\n",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
+def as_text(table: Mapping[str, Any]) -> str:
+    """The same for a file."""
+    text = io.StringIO()
+    _print(Console(file=text, width=WIDTH, color_system=None), table)
+    return "".join(line.rstrip() + "\n" for line in text.getvalue().splitlines())
+
+
+def _print(console: Console, table: Mapping[str, Any]) -> None:
+    devices = f"{table['devices']} device{'s' if table['devices'] > 1 else ''}"
+    titles = {"rounds": f"Round {table['round']}", "evaluation": "One evaluation"}
+    for name, title in titles.items():
+        console.print(_stages(f"{title}, {devices}", table["programs"][name]))
+    console.print(
+        _memory({title: table["programs"][name]["memory"] for name, title in titles.items()})
+    )
+    console.print(CAPTION, width=min(console.width, WIDTH), style="dim", highlight=False)
+
+
+def _stages(title: str, program: Mapping[str, Any]) -> Table:
+    table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_footer=True)
+    total, seconds = program["total"], program["seconds"]
+    headings = ("Mflop", "", "MB", "", "flop/B", "ms", "", "Gflop/s", "GB/s")
+    table.add_column("stage", "total", no_wrap=True)
+    for heading, figure in zip(headings, _figures(total, total, seconds), strict=True):
+        table.add_column(heading, figure, justify="right", no_wrap=True)
+    for stage, sums in program["stages"].items():
+        table.add_row(STAGES[stage], *_figures(sums, total, seconds))
+    return table
+
+
+def _figures(
+    sums: Mapping[str, float], total: Mapping[str, float], seconds: float | None
+) -> list[str]:
+    """Of one stage: what, and its share of the total; then ratios."""
+    flops, nbytes = sums["flops"], sums["bytes"]
+    share = {key: sums[key] / total[key] if total[key] else 0.0 for key in total}
+    time = None if seconds is None else seconds * share["device_seconds"]
+    return [
+        _number(flops / 1e6),
+        f"{share['flops']:.0%}",
+        _number(nbytes / 1e6),
+        f"{share['bytes']:.0%}",
+        _number(flops / nbytes if nbytes else 0),
+        "-" if time is None else _number(1e3 * time),
+        f"{share['device_seconds']:.0%}",
+        _number(flops / time / 1e9) if time else "-",
+        _number(nbytes / time / 1e9) if time else "-",
+    ]
+
+
+def _memory(programs: Mapping[str, Mapping[str, int] | None]) -> Table:
+    table = Table(title="Memory of a device, MB", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("program", no_wrap=True)
+    known = {name: sizes for name, sizes in programs.items() if sizes}
+    keys = list(next(iter(known.values()), {}))
+    for key in keys:
+        table.add_column(key, justify="right", no_wrap=True)
+    for name, sizes in known.items():
+        table.add_row(name, *(_number(sizes[key] / 1e6) for key in keys))
+    return table
+
+
+def _number(value: float) -> str:
+    """Three digits, or all of those before the point."""
+    if value == 0:
+        return "0"
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}" if value >= 0.005 else "<.01"
