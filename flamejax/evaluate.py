@@ -48,7 +48,7 @@ def score(model: Model, federation: Federation) -> Callable[..., Sums]:
                 outputs = [model.apply(params, x) for params in models]
                 losses = jnp.stack([model.loss(o, y) for o in outputs])
                 hits = jnp.stack([correct(o, y) for o in outputs])
-            return tree.add(sums, Sums(losses @ weight.T, hits @ weight.T))
+                return tree.add(sums, Sums(losses @ weight.T, hits @ weight.T))
 
         zero = jnp.zeros((len(models), 2))
         return lax.fori_loop(0, (total + size - 1) // size, batch, Sums(zero, zero))
