@@ -1,0 +1,1 @@
+"""Speed, measured beside others that do the same work (`flamejax bench`)."""

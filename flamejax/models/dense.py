@@ -21,6 +21,29 @@ def uniform(bound: float) -> nn.initializers.Initializer:
     return init
 
 
+class Linear(nn.Module):
+    """x K + b, where K is kept as [in, out] or, `outputs_first`, as [out, in].
+
+    Kept the second way, on CPU, softmax regression is half as fast again and the MLP 4 % faster in
+    batches of 100; a few samples at a time, as convolutional networks take them, it is slower.
+    """
+
+    width: int
+    outputs_first: bool
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:  # [B, in] -> [B, out]
+        init = uniform(x.shape[-1] ** -0.5)
+
+        def initial(key: Array) -> Array:
+            kernel = init(key, (x.shape[-1], self.width), x.dtype)
+            return kernel.T if self.outputs_first else kernel
+
+        kernel = self.param("kernel", initial)
+        kernel = kernel.T if self.outputs_first else kernel
+        return x @ kernel + self.param("bias", init, (self.width,), x.dtype)[None]
+
+
 class Dense(nn.Module):
     """Flatten, then dense layers with ReLU between them.
 
@@ -28,25 +51,25 @@ class Dense(nn.Module):
     """
 
     widths: Sequence[int]
+    outputs_first: bool = False
 
     @nn.compact
     def __call__(self, x: Array) -> Array:  # [B, ...] -> [B, widths[-1]]
         x = x.reshape(x.shape[0], -1)
         for i, width in enumerate(self.widths):
-            init = uniform(x.shape[-1] ** -0.5)
-            x = nn.Dense(width, kernel_init=init, bias_init=init, param_dtype=x.dtype)(x)
+            x = Linear(width, self.outputs_first, name=f"Dense_{i}")(x)
             x = nn.relu(x) if i < len(self.widths) - 1 else x
         return x
 
 
 def mlp(classes: int, **_: Any) -> Model:
     """784-128-64-10 on MNIST shapes: 109,386 parameters."""
-    return from_flax(Dense((128, 64, classes)))
+    return from_flax(Dense((128, 64, classes), outputs_first=True))
 
 
 def mlr(classes: int, **_: Any) -> Model:
     """Multinomial logistic regression: 7,850 parameters on MNIST shapes."""
-    return from_flax(Dense((classes,)))
+    return from_flax(Dense((classes,), outputs_first=True))
 
 
 def linear(classes: int, **_: Any) -> Model:

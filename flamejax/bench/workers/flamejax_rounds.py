@@ -6,7 +6,12 @@ flamejax_rounds.py JOB [key=value ...]
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import protocol
 
@@ -17,6 +22,17 @@ from flamejax.engine import build
 from flamejax.evaluate import Sums, figures
 from flamejax.federation import assemble
 from flamejax.types import Dataset
+
+
+def first_weights(job: protocol.Job, init: Callable[..., Any], key: Any, x: Any) -> Any:
+    """The job's weights, told apart by their shapes, in the model's own tree."""
+    shapes = {tuple(sorted(w.shape)): w for w in job.weights}
+
+    def pick(leaf: Any) -> Any:
+        weight = shapes[tuple(sorted(leaf.shape))]
+        return jnp.asarray(weight if weight.shape == leaf.shape else weight.T)
+
+    return jax.tree.map(pick, jax.eval_shape(init, key, x))
 
 
 def main(folder: str, *changes: str) -> None:
@@ -38,6 +54,7 @@ def main(folder: str, *changes: str) -> None:
     federation = assemble(config, data)[1]
     assert sorted(federation.counts[:, 0]) == sorted(job.training), "another split"
     model = registry.get("models", job.model)(job.classes)
+    model = model._replace(init=partial(first_weights, job, model.init))
     engine = build(config, config.method.build(model), model, federation)
     state = engine.state
 
