@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from flamejax import __version__, catalog, cli_data, registry
+from flamejax import __version__, catalog, cli_bench, cli_data, registry
 from flamejax.arguments import BAD_INPUT, DONE, FAILED, Parser, add_settings, settings
 from flamejax.errors import InputError, RunError
 
@@ -64,6 +64,7 @@ def parser() -> Parser:
     compare.set_defaults(action=compare_command)
 
     cli_data.add(commands)
+    cli_bench.add(commands)
 
     show = commands.add_parser("list", help="what can be named in a config")
     show.add_argument("kind", nargs="?", choices=registry.KINDS, metavar="|".join(registry.KINDS))

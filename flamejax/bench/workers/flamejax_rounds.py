@@ -18,6 +18,7 @@ import protocol
 import flamejax
 from flamejax import registry
 from flamejax.config import make, override
+from flamejax.costs import memory
 from flamejax.engine import build
 from flamejax.evaluate import Sums, figures
 from flamejax.federation import assemble
@@ -72,6 +73,8 @@ def main(folder: str, *changes: str) -> None:
         {"train": train, "evaluate": evaluate},
         version=f"flamejax {flamejax.__version__}",
         compile_seconds=engine.compile_seconds,
+        plan=str(engine.plan),
+        memory=memory(engine),
     )
 
 

@@ -1,13 +1,15 @@
 """FLAME and FedAvg as a plain PyTorch loop over clients: what one writes without a simulator.
 
-    torch_loop.py JOB [channels_last | processes]
+    torch_loop.py JOB [channels_last | processes | ROUNDS]
 
-`processes`: one process of one thread for every core, each with a share of the clients.
+`processes`: one process of one thread for every core, each with a share of the clients. With a
+number of rounds: so many, an evaluation after every ten, and the last one's figures.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import sys
 
@@ -212,6 +214,11 @@ def main(folder: str, option: str = "") -> None:
     else:
         torch.set_num_threads(cores)
         server = Server(job, option == "channels_last")
+    if option.isdigit():
+        for _ in range(int(option) // 10):
+            found = server.train(10) | server.evaluate(1)
+        print(json.dumps(found))
+        return
     commands = {"train": server.train, "evaluate": server.evaluate}
     protocol.serve(commands, version=f"torch {torch.__version__}")
 
