@@ -16,13 +16,13 @@ from flamejax.engine import Engine
 # of a path such as .../client/while/body/gradient/jvp(Dense)/dot_general, the name furthest to the
 # right decides; see `stage_of`
 STAGES = {
-    "select": "selection, exchange",
+    "select": "selection",
     "states": "clients' states",
     "read": "reading samples",
     "forward": "forward, loss",
     "gradient": "backward",
     "update": "optimiser step",
-    "client": "method's own updates",
+    "client": "method's updates",
     "message": "messages",
     "mean": "server",
     "copies": "copies",
@@ -35,6 +35,7 @@ ARITHMETIC = re.compile(  # one operation for each number of the result
     "exponential|exponential-minus-one|log|log-plus-one|logistic|tanh|tan|sine|cosine|atan2|erf|"
     "sqrt|rsqrt|cbrt|clamp|round-nearest-even|round-nearest-afz|all-reduce"
 )
+LOOPS = {"while", "conditional", "call"}  # they run other instructions
 FREE = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast"}
 PARTS = {"slice", "dynamic-slice", "gather"}  # they read a part of their first operand
 
@@ -100,6 +101,7 @@ class Cost(NamedTuple):
     stage: str
     path: str
     flops: int
+    matmul_flops: int  # those of matrix products and convolutions
     nbytes: int
 
 
@@ -137,14 +139,25 @@ def cost(program: Program, name: str) -> Cost:
     instruction = inside[name]
     reads = sum(_read(program, inside, instruction, i) for i in range(len(instruction.operands)))
     nbytes = 0 if instruction.opcode in FREE else reads + _written(program, inside, instruction)
-    path = instruction.path
-    stage = "copies" if instruction.opcode == "copy" and not path else stage_of(path)
-    if not path and instruction.opcode != "copy":  # it counts with its reader
-        reader = next((i for i in inside.values() if name in i.operands and i.path), None)
-        stage = stage_of(reader.path if reader else "")
-    if nbytes < SMALL:
+    flops, products = _flops(program, inside, instruction)
+    stage = _stage(inside, instruction)
+    if nbytes < SMALL and not instruction.opcode.startswith("all-"):  # those wait for others
         stage = "other"
-    return Cost(stage, path, _flops(program, inside, instruction), nbytes)
+    return Cost(stage, instruction.path, flops, products, nbytes)
+
+
+def _stage(inside: Computation, instruction: Instruction) -> str:
+    """Its own stage, or its first reader's where the compiler added it."""
+    if instruction.path or instruction.opcode == "copy":
+        return stage_of(instruction.path or "copies")
+    readers = (i.path for i in inside.values() if instruction.name in i.operands)
+    return stage_of(next(filter(None, readers), ""))
+
+
+def loops(program: Program) -> set[str]:
+    """Names of its loops, branches and calls."""
+    inside = (i for computation in program.computations.values() for i in computation.values())
+    return {instruction.name for instruction in inside if instruction.opcode in LOOPS}
 
 
 def within(program: Program, name: str) -> set[str]:
@@ -158,43 +171,50 @@ def stage_of(path: str) -> str:
 
     >>> stage_of("jit(many)/message/while/body/client/while/body/gradient/jvp(Dense)/dot_general")
     'forward'
-    >>> stage_of("jit(many)/message/while/body/client/while/body/read/gather")
+    >>> stage_of("jit(many)/message/while/body/vmap(client)/while/body/read/gather")
     'read'
     """
-    parts = path.split("/")
-    if any(part.startswith("transpose(") for part in parts):
+    names = re.split(r"[/()]", path)  # a name may be wrapped, as in vmap(client)
+    if "transpose(" in path:
         return "gradient"
-    if "forward" in parts or any(part.startswith("jvp(") for part in parts):
+    if "jvp(" in path or "forward" in names:
         return "forward"
-    return next((part for part in reversed(parts) if part in STAGES), "other")
+    return next((name for name in reversed(names) if name in STAGES), "other")
 
 
-def _flops(program: Program, inside: Computation, i: Instruction) -> int:
-    """Floating-point operations of one run."""
-    operand = [inside[name] for name in i.operands if name in inside]
-    if i.opcode == "dot":
-        contracted = _numbers(r"lhs_contracting_dims=\{([\d,]*)\}", i.attributes)
-        return 2 * i.shapes[0].size * prod(operand[0].shapes[0].dims[d] for d in contracted)
-    if i.opcode == "convolution":
-        labels = re.search(r"dim_labels=\w+_(\w+)->", i.attributes)
-        kernel = operand[1].shapes[0]
-        outputs = kernel.dims[labels[1].index("o")] if labels else 1
-        return 2 * i.shapes[0].size * kernel.size // outputs
-    if i.opcode == "reduce":
-        return operand[0].shapes[0].floats
-    if i.opcode == "reduce-window":
-        window = _numbers(r"window=\{size=([\dx]*)", i.attributes)
-        return i.shapes[0].floats * prod(window)
-    if i.opcode == "scatter":
-        return operand[-1].shapes[0].floats
-    if ARITHMETIC.fullmatch(i.opcode):
-        return sum(shape.floats for shape in i.shapes)
-    if i.opcode in ("fusion", "call", "while", "conditional"):
+def _flops(program: Program, inside: Computation, i: Instruction) -> tuple[int, int]:
+    """Floating-point operations of one run: all, and those of matrix products among them."""
+    if i.opcode == "fusion" or i.opcode in LOOPS:
         trips = re.search(r'"known_trip_count":\{"n":"(\d+)"\}', i.attributes)
         bodies = [program.computations[name] for name in i.called()]
-        once = sum(_flops(program, body, inner) for body in bodies for inner in body.values())
-        return once * (int(trips[1]) if trips else 1)
+        each = [_flops(program, body, inner) for body in bodies for inner in body.values()]
+        times = int(trips[1]) if trips else 1
+        return times * sum(flops for flops, _ in each), times * sum(p for _, p in each)
+    product = _product(inside, i)
+    return product or _arithmetic(inside, i), product
+
+
+def _product(inside: Computation, i: Instruction) -> int:
+    if i.opcode == "dot":
+        left = inside[i.operands[0]].shapes[0]
+        contracted = _numbers(r"lhs_contracting_dims=\{([\d,]*)\}", i.attributes)
+        return 2 * i.shapes[0].size * prod(left.dims[d] for d in contracted)
+    if i.opcode == "convolution":
+        kernel = inside[i.operands[1]].shapes[0]
+        labels = re.search(r"dim_labels=\w+_(\w+)->", i.attributes)
+        outputs = kernel.dims[labels[1].index("o")] if labels else 1
+        return 2 * i.shapes[0].size * kernel.size // outputs
     return 0
+
+
+def _arithmetic(inside: Computation, i: Instruction) -> int:
+    if i.opcode == "reduce":
+        return inside[i.operands[0]].shapes[0].floats
+    if i.opcode == "reduce-window":
+        return i.shapes[0].floats * prod(_numbers(r"window=\{size=([\dx]*)", i.attributes))
+    if i.opcode == "scatter":
+        return inside[i.operands[-1]].shapes[0].floats
+    return sum(shape.floats for shape in i.shapes) if ARITHMETIC.fullmatch(i.opcode) else 0
 
 
 def _numbers(pattern: str, text: str) -> list[int]:

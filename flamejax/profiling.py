@@ -25,7 +25,6 @@ from flamejax.records import write
 from flamejax.report.costs import as_text
 
 PERFETTO = "perfetto_trace.json.gz"
-LOOPS = ("while", "call", "conditional")
 
 
 class Event(NamedTuple):
@@ -79,7 +78,7 @@ def write_costs(engine: Engine, timings: Path, folder: Path) -> None:
         traces = sorted(folder.glob("plugins/profile/*/*.xplane.pb"))
         if traces:
             rows = [json.loads(line) for line in timings.read_text("utf-8").splitlines()]
-            table = cost_table(engine, read_trace(traces[-1]), rows)
+            table = cost_table(engine, traces[-1], rows)
             write(folder / "costs.json", (json.dumps(table, indent=1) + "\n").encode())
             write(folder / "costs.txt", as_text(table).encode())
 
@@ -94,8 +93,9 @@ def _attempt(f: Callable[[], Any]) -> Any:
         return None
 
 
-def read_trace(path: Path) -> dict[str, Spent]:
+def read_trace(path: Path, programs: list[costs.Program]) -> dict[str, Spent]:
     """Runs and time of every instruction, by program; path: an .xplane.pb file."""
+    loops = {program.name: costs.loops(program) for program in programs}
     found: dict[tuple[str, str, Any], list[tuple[Any, Event]]] = defaultdict(list)
     ends: dict[Any, float] = {}
     for plane in ProfileData.from_file(str(path)).planes:
@@ -110,13 +110,14 @@ def read_trace(path: Path) -> dict[str, Spent]:
                 elif event.name.startswith("end: "):
                     ends[facts.get("_c")] = end
     totals: dict[str, Spent] = defaultdict(lambda: Spent(defaultdict(int), defaultdict(float)))
-    for (program, *_), events in found.items():
-        runs = [event._replace(done=ends.get(key, event.end)) for key, event in events]
-        _share_out(sorted(runs), totals[program])
+    for (name, *_), events in found.items():
+        if name in loops:
+            runs = [event._replace(done=ends.get(key, event.end)) for key, event in events]
+            _share_out(sorted(runs), loops[name], totals[name])
     return totals
 
 
-def _share_out(events: list[Event], spent: Spent) -> None:
+def _share_out(events: list[Event], loops: set[str], spent: Spent) -> None:
     """Share the time of one device out among its instructions. Events are by rising start.
 
     Loops contain what runs in them, which has events of its own; so a moment belongs to the event
@@ -126,7 +127,7 @@ def _share_out(events: list[Event], spent: Spent) -> None:
     left: Event | None = None
     next_start = [event.start for event in events[1:]] + [events[-1].end]
     for event, then in zip(events, next_start, strict=True):
-        if event.done > event.end and not event.name.startswith(LOOPS):
+        if event.done > event.end and event.name not in loops:
             left = event
         at_work = left if left and left.done > event.end else event
         own = min(event.end, then) - event.start
@@ -135,10 +136,10 @@ def _share_out(events: list[Event], spent: Spent) -> None:
         spent.nanoseconds[at_work.name] += then - event.start - own
 
 
-def cost_table(
-    engine: Engine, trace: dict[str, Spent], timings: list[dict[str, Any]]
-) -> dict[str, Any]:
-    """The content of costs.json. timings: lines of timings.jsonl."""
+def cost_table(engine: Engine, path: Path, timings: list[dict[str, Any]]) -> dict[str, Any]:
+    """The content of costs.json. path: of a trace; timings: lines of timings.jsonl."""
+    programs = {name: costs.parse(p.as_text()) for name, p in engine.programs.items()}
+    trace = read_trace(path, list(programs.values()))
     quick = [row for row in timings if not row.get("traced")] or timings  # tracing takes time
     seconds = {
         "rounds": [row["seconds"] / row["rounds"] for row in quick],
@@ -152,26 +153,26 @@ def cost_table(
             name: {
                 "seconds": median(seconds[name]) if seconds[name] else None,
                 "memory": memory[name],
-                **_costs(costs.parse(program.as_text()), trace),
+                **_costs(program, trace[program.name]),
             }
-            for name, program in engine.programs.items()
+            for name, program in programs.items()
         },
     }
 
 
-def _costs(program: costs.Program, trace: dict[str, Spent]) -> dict[str, Any]:
-    spent = trace[program.name]
+def _costs(program: costs.Program, spent: Spent) -> dict[str, Any]:
     kernels = []
     for name, runs in spent.runs.items():
         one = costs.cost(program, name)
         if not spent.runs.keys().isdisjoint(costs.within(program, name)):
-            one = costs.Cost("other", one.path, 0, 0)  # what runs in it has events of its own
+            one = costs.Cost("other", one.path, 0, 0, 0)  # what runs in it has events of its own
         kernels.append(
             {
                 "name": name,
                 "stage": one.stage,
                 "runs": runs,
                 "flops": runs * one.flops,
+                "matmul_flops": runs * one.matmul_flops,
                 "bytes": runs * one.nbytes,
                 "device_seconds": spent.nanoseconds[name] / 1e9,
                 "path": one.path,
@@ -179,7 +180,8 @@ def _costs(program: costs.Program, trace: dict[str, Spent]) -> dict[str, Any]:
         )
 
     def total(kernels: list[dict[str, Any]]) -> dict[str, Any]:
-        return {key: sum(k[key] for k in kernels) for key in ("flops", "bytes", "device_seconds")}
+        keys = ("flops", "matmul_flops", "bytes", "device_seconds")
+        return {key: sum(kernel[key] for kernel in kernels) for key in keys}
 
     of = {stage: [k for k in kernels if k["stage"] == stage] for stage in costs.STAGES}
     return {

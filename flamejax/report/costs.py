@@ -16,12 +16,12 @@ from flamejax.costs import STAGES
 
 WIDTH = 80
 CAPTION = """\
-Counted in the compiled program, kernel by kernel (a fusion is one), times the runs of each in the \
-trace, on all devices together. flop: 2MNK of a matrix product; other floating-point arithmetic, \
-one for each number of the result; a reduction, one for each number that goes in. MB: what kernels \
-read and write, of slices and gathers only the part; much of it never leaves the caches. A fused \
-kernel belongs to the stage of its last operation. ms: the measured time (median, not traced), \
-shared out as the devices' time in the trace; a wait for other devices is time of the server."""
+All devices together. Each kernel of the compiled program (a fusion is one) counts as often as it \
+ran in the trace, with the stage of its last operation. flop: 2MNK in a matrix product, one for \
+each number that other floating-point arithmetic makes or a reduction takes in. Bytes: read and \
+written by kernels, of slices and gathers only the part; caches spare memory much of it. ms: the \
+measured time (median, not traced), shared out as in the trace; waiting for other devices is time \
+of the server."""
 
 
 def show(folder: Path) -> None:
@@ -50,38 +50,38 @@ def as_text(table: Mapping[str, Any]) -> str:
 
 def _print(console: Console, table: Mapping[str, Any]) -> None:
     devices = f"{table['devices']} device{'s' if table['devices'] > 1 else ''}"
-    titles = {"rounds": f"Round {table['round']}", "evaluation": "One evaluation"}
+    titles = {"rounds": f"Round {table['round']}", "evaluation": "An evaluation"}
     for name, title in titles.items():
         console.print(_stages(f"{title}, {devices}", table["programs"][name]))
-    console.print(
-        _memory({title: table["programs"][name]["memory"] for name, title in titles.items()})
-    )
+    console.print(memory_table({n: program["memory"] for n, program in table["programs"].items()}))
     console.print(CAPTION, width=min(console.width, WIDTH), style="dim", highlight=False)
 
 
 def _stages(title: str, program: Mapping[str, Any]) -> Table:
     table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_footer=True)
     total, seconds = program["total"], program["seconds"]
-    headings = ("Mflop", "", "MB", "", "flop/B", "ms", "", "Gflop/s", "GB/s")
+    unit = "G" if max(total["flops"], total["bytes"]) >= 1e10 else "M"
+    headings = (f"{unit}flop", "", f"{unit}B", "", "flop/B", "ms", "", "GF/s", "GB/s")
     table.add_column("stage", "total", no_wrap=True)
-    for heading, figure in zip(headings, _figures(total, total, seconds), strict=True):
+    for heading, figure in zip(headings, _figures(total, total, seconds, unit), strict=True):
         table.add_column(heading, figure, justify="right", no_wrap=True)
     for stage, sums in program["stages"].items():
-        table.add_row(STAGES[stage], *_figures(sums, total, seconds))
+        table.add_row(STAGES[stage], *_figures(sums, total, seconds, unit))
     return table
 
 
 def _figures(
-    sums: Mapping[str, float], total: Mapping[str, float], seconds: float | None
+    sums: Mapping[str, float], total: Mapping[str, float], seconds: float | None, unit: str
 ) -> list[str]:
     """Of one stage: what, and its share of the total; then ratios."""
+    scale = {"M": 1e6, "G": 1e9}[unit]
     flops, nbytes = sums["flops"], sums["bytes"]
     share = {key: sums[key] / total[key] if total[key] else 0.0 for key in total}
     time = None if seconds is None else seconds * share["device_seconds"]
     return [
-        _number(flops / 1e6),
+        _number(flops / scale),
         f"{share['flops']:.0%}",
-        _number(nbytes / 1e6),
+        _number(nbytes / scale),
         f"{share['bytes']:.0%}",
         _number(flops / nbytes if nbytes else 0),
         "-" if time is None else _number(1e3 * time),
@@ -91,7 +91,8 @@ def _figures(
     ]
 
 
-def _memory(programs: Mapping[str, Mapping[str, int] | None]) -> Table:
+def memory_table(programs: Mapping[str, Mapping[str, int] | None]) -> Table:
+    """What `costs.memory` found."""
     table = Table(title="Memory of a device, MB", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("program", no_wrap=True)
     known = {name: sizes for name, sizes in programs.items() if sizes}
