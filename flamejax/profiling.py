@@ -56,19 +56,24 @@ def traced_round(engine: Engine, state: State, folder: Path) -> tuple[State, Rou
 @contextmanager
 def _traced(folder: Path) -> Iterator[None]:
     """Without a trace where none can be had: the run is worth more."""
-    options = ProfileOptions()
-    options.python_tracer_level = 0  # it would slow the host down and says nothing of devices
-    start, stop = jax.profiler.start_trace, jax.profiler.stop_trace
-    started = _attempt(
-        lambda: start(folder, create_perfetto_trace=True, profiler_options=options) or True
-    )
+
+    def start() -> bool:
+        options = ProfileOptions()
+        options.python_tracer_level = 0  # it would slow the host down and says nothing of devices
+        jax.profiler.start_trace(folder, create_perfetto_trace=True, profiler_options=options)
+        return True
+
+    def stop() -> None:
+        jax.profiler.stop_trace()
+        made = max(folder.glob(f"plugins/profile/*/{PERFETTO}"))
+        os.replace(made, folder / PERFETTO)  # where it is easily found
+
+    started = _attempt(start)
     try:
         yield
     finally:
-        if started and _attempt(lambda: stop() or True):
-            made = max(folder.glob(f"plugins/profile/*/{PERFETTO}"), default=None)
-            if made:  # to where it is easily found
-                os.replace(made, folder / PERFETTO)
+        if started:
+            _attempt(stop)
 
 
 def write_costs(engine: Engine, timings: Path, folder: Path) -> None:
@@ -76,8 +81,9 @@ def write_costs(engine: Engine, timings: Path, folder: Path) -> None:
 
     def compute() -> None:
         traces = sorted(folder.glob("plugins/profile/*/*.xplane.pb"))
-        if traces:
-            rows = [json.loads(line) for line in timings.read_text("utf-8").splitlines()]
+        lines = timings.read_text("utf-8").splitlines() if timings.exists() else []
+        rows = [json.loads(line) for line in lines]
+        if traces and any(row.get("traced") for row in rows):  # not if that round diverged
             table = cost_table(engine, traces[-1], rows)
             write(folder / "costs.json", (json.dumps(table, indent=1) + "\n").encode())
             write(folder / "costs.txt", as_text(table).encode())
@@ -89,7 +95,7 @@ def _attempt(f: Callable[[], Any]) -> Any:
     try:
         return f()
     except Exception as error:
-        warnings.warn(f"--profile: {error}", stacklevel=2)
+        warnings.warn(f"--profile: {str(error) or repr(error)}", stacklevel=2)
         return None
 
 
@@ -163,6 +169,8 @@ def cost_table(engine: Engine, path: Path, timings: list[dict[str, Any]]) -> dic
 def _costs(program: costs.Program, spent: Spent) -> dict[str, Any]:
     kernels = []
     for name, runs in spent.runs.items():
+        if name not in program.home:
+            continue
         one = costs.cost(program, name)
         if not spent.runs.keys().isdisjoint(costs.within(program, name)):
             one = costs.Cost("other", one.path, 0, 0, 0)  # what runs in it has events of its own
