@@ -1,14 +1,19 @@
 """The engine: one result whatever the strategy, one compile, work only where it is needed."""
 
+import subprocess
+import sys
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from flamejax import local
 from flamejax.config import make
 from flamejax.engine import build
+from flamejax.engine.cohort import draw, guest_rows, most_each, share_out
 from flamejax.engine.devices import lay_out
-from flamejax.engine.execution import overhead
+from flamejax.engine.execution import choose, overhead
 from flamejax.federation import TRAIN, assemble
 from flamejax.models.dense import mlr
 from flamejax.runner import LONGEST_CALL, rounds_per_call
@@ -240,3 +245,79 @@ def test_a_call_is_bounded(values, piece, expected):
     _, fed = assemble(settings, blobs(samples=500))
     assert fed.counts[:, TRAIN].sum() == 400
     assert rounds_per_call(settings, small_net()._replace(cpu_piece=piece), fed) == expected
+
+
+@pytest.mark.parametrize(("devices", "selected"), [(2, 10), (2, 11), (4, 10), (8, 40), (3, 2)])
+@pytest.mark.parametrize("ragged", [False, True])
+def test_clients_travel_only_to_even_out_the_work(rng, devices, selected, ragged):
+    for _ in range(20):
+        work = np.sort(rng.integers(1, 400, selected) if ragged else np.full(selected, 7))[::-1]
+        home = rng.integers(devices, size=selected).astype(np.int32)
+        host, place = map(np.asarray, share_out(jnp.asarray(work), jnp.asarray(home), devices))
+        each = most_each(selected, devices)
+        load = np.bincount(host, work, devices)
+        assert len({*zip(host, place, strict=True)}) == selected
+        assert place.max() < each
+        if not ragged:
+            kept = np.minimum(np.bincount(home, minlength=devices), each).sum()
+            assert (host == home).sum() >= kept - (devices - 2)  # two devices: as many as can
+        elif selected >= 4 * devices:
+            assert load.max() <= work.sum() / devices + work[0]
+
+
+def test_a_draw_places_every_selected_client_once(rng):
+    clients, devices, selected = 23, 3, 7
+    work = rng.integers(1, 50, clients)
+    guests = guest_rows(selected, clients, devices)
+    layout = lay_out(work, devices, guests)
+    rows = len(layout.client) // devices
+    padded, slot = jnp.asarray(np.append(work, 0)), jnp.asarray(layout.slot)
+    travelled = 0
+    for number in range(30):
+        key = jax.random.key(number)
+        cohorts, trips = draw(key, selected, padded, slot, rows, devices)
+        ids = np.asarray(cohorts.ids)
+        assert len(set(ids[ids < clients])) == (ids < clients).sum() == selected
+        made = int(trips.number)
+        travelled += made
+        away = {(int(trips.host[i]), int(trips.guest[i])): i for i in range(made)}
+        assert len(away) == made
+        for device, place in np.ndindex(ids.shape):
+            if ids[device, place] == clients:
+                continue
+            row = int(cohorts.rows[device, place])
+            home = divmod(int(layout.slot[ids[device, place]]), rows)
+            if (device, row) in away:
+                i = away[device, row]
+                assert rows - guests <= row < rows - 1
+                assert (int(trips.home[i]), int(trips.row[i])) == home
+                assert home[0] != device
+            else:
+                assert (device, row) == home
+    assert travelled > 0
+
+
+def test_small_steps_are_taken_side_by_side_on_cpu():
+    steps = np.full((2, 50), 3)
+    auto = make({}).engine
+    assert choose(auto, "cpu", steps, 50, 100 * 109_386).execution == "map"
+    tiny = choose(auto, "cpu", steps, 50, 4 * 570)
+    assert (tiny.execution, tiny.width) == ("chunk", 50)
+    assert choose(auto, "cpu", steps, 50, 2**20 // 10).width == 10
+    uneven = np.array([[100] + [1] * 49] * 2)
+    assert choose(auto, "cpu", uneven, 50, 10).width == 1
+    assert choose(auto, "gpu", steps, 50, 100 * 109_386).width == 50
+    assert (
+        "asked" in choose(make({"engine": {"execution": "vmap"}}).engine, "cpu", steps, 9, 1).reason
+    )
+
+
+def test_few_devices_because_jax_was_running_are_warned_of():
+    program = "import jax.numpy as jnp; jnp.zeros(2) + 1\nfrom flamejax.engine import devices\n"
+    program += "devices._cores = lambda: 2\ndevices.make_mesh('auto', {})"
+    for useful, warned in ((2, True), (1, False)):
+        done = subprocess.run(
+            [sys.executable, "-c", program.format(useful)],
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        assert ("this run uses 1" in done.stderr) == warned
