@@ -11,6 +11,7 @@ from typing import Any
 from flamejax.arguments import DONE
 from flamejax.errors import InputError, RunError
 
+WIDTH = 110  # of the table where no terminal says otherwise
 TRIES = 3  # a speed below half of the baseline counts when it repeats this often
 
 
@@ -65,6 +66,7 @@ def command(options: argparse.Namespace) -> int:
         for name in names:
             results[name] = _one(name, peers, options, status)
     shown = Console()
+    shown = shown if shown.is_terminal else Console(width=WIDTH)
     shown.print(report.terminal_table(results))
     if options.memory:
         shown.print(report.memory_table(results))

@@ -6,6 +6,7 @@ timings.jsonl     the clock
 clients.npz       per-client figures of the last and the best round
 environment.json  versions, backend, commit
 curves.png        accuracy and loss against rounds
+profile/          with --profile: a trace of one round, and what its stages cost
 summary.json      written last: a folder without it is not a result
 """
 

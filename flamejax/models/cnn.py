@@ -64,7 +64,7 @@ def _build(piece: int, convolution: str, **architecture: Any) -> Model:
 def cnn_cifar(classes: int, convolution: str = "auto", **_: Any) -> Model:
     """32 x 32 x 3: 268,650 parameters for 10 classes."""
     return _build(
-        10, convolution, convolutions=((16, 3), (32, 3)), widths=(128, classes), channels=3,
+        5, convolution, convolutions=((16, 3), (32, 3)), widths=(128, classes), channels=3,
         same=True,
     )  # fmt: skip
 

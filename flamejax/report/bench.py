@@ -47,7 +47,7 @@ def _shown(value: float | None, form: str, unit: str = "") -> str:
 def terminal_table(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for i, name in enumerate(COLUMNS):
-        table.add_column(name, justify="left" if i < 2 else "right")
+        table.add_column(name, justify="left" if i < 2 else "right", no_wrap=i < 2)
     last = ""
     for cells in rows(results):
         ours = cells[1].startswith("flamejax")

@@ -20,7 +20,7 @@ from flamejax import registry
 from flamejax.config import make, override
 from flamejax.costs import memory
 from flamejax.engine import build
-from flamejax.evaluate import Sums, figures
+from flamejax.evaluate import figures
 from flamejax.federation import assemble
 from flamejax.types import Dataset
 
@@ -65,8 +65,10 @@ def main(folder: str, *changes: str) -> None:
             state, log = engine.run(state, 1)
         return {"loss": float(log.loss[-1] / log.samples[-1])}
 
-    def evaluate(_: int) -> dict[str, float]:
-        found = figures(Sums(*engine.evaluate(state)), federation.counts, "test").test.accuracy
+    def evaluate(times: int) -> dict[str, float]:
+        for _ in range(times):
+            sums = engine.evaluate(state)
+        found = figures(sums, federation.counts, "test").test.accuracy
         return {name: float(found[name].mean()) for name in ("gm", "pm") if name in found}
 
     protocol.serve(

@@ -159,10 +159,11 @@ class Server:
             self.w = [t / self.share() for t in total]
         return {"loss": losses / self.job.training[list(chosen)].sum()}
 
-    def evaluate(self, _: int) -> dict[str, float]:
+    def evaluate(self, times: int) -> dict[str, float]:
         mine = self.clients.mine
-        gm = np.mean([self.clients.test(i, self.w) for i in mine])
-        pm = np.mean([self.clients.test(i, self.clients.theta[i]) for i in mine])
+        for _ in range(times):
+            gm = np.mean([self.clients.test(i, self.w) for i in mine])
+            pm = np.mean([self.clients.test(i, self.clients.theta[i]) for i in mine])
         return {"gm": float(gm), "pm": float(pm)}
 
 
