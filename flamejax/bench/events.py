@@ -23,6 +23,7 @@ PEERS = {
         "PyTorch": Contestant("torch_loop.py"),
         "PyTorch, channels last": Contestant("torch_loop.py", ("channels_last",)),
         "PyTorch, process per core": Contestant("torch_loop.py", ("processes",)),
+        "PyTorch, both": Contestant("torch_loop.py", ("channels_last", "processes")),
     },
     "fedjax": {
         "FedJAX": Contestant("fedjax_rounds.py"),
@@ -89,7 +90,7 @@ def entrants(event: Event, peers: dict[str, str]) -> list[Entrant]:
     theirs = []
     for peer in event.peers:
         for label, contestant in PEERS[peer].items() if peer in peers else ():
-            if label.endswith("last") and not model.startswith("cnn"):
+            if "channels_last" in contestant.options and not model.startswith("cnn"):
                 continue
             if "processes" in contestant.options and event.command != "train":
                 continue

@@ -1,6 +1,6 @@
 """FLAME and FedAvg as a plain PyTorch loop over clients: what one writes without a simulator.
 
-    torch_loop.py JOB [channels_last | processes | ROUNDS]
+    torch_loop.py JOB [channels_last] [processes] [ROUNDS]
 
 `processes`: one process of one thread for every core, each with a share of the clients. With a
 number of rounds: so many, an evaluation after every ten, and the last one's figures.
@@ -12,6 +12,7 @@ import itertools
 import json
 import os
 import sys
+from typing import Any
 
 import numpy as np
 import protocol
@@ -170,7 +171,7 @@ class Server:
 class Shared(Server):
     """Clients in several processes, sums in memory that all of them see."""
 
-    def __init__(self, job: protocol.Job, processes: int) -> None:
+    def __init__(self, job: protocol.Job, channels_last: bool, processes: int) -> None:
         self.job, self.rng = job, np.random.default_rng(0)
         self.w = [p.detach().clone().share_memory_() for p in network(job).parameters()]
         context = multiprocessing.get_context("fork")
@@ -179,7 +180,7 @@ class Shared(Server):
             mine = range(k * job.clients // processes, (k + 1) * job.clients // processes)
             total = [torch.zeros_like(p).share_memory_() for p in self.w]
             here, there = context.Pipe()
-            arguments = (job, mine, self.w, total, there)
+            arguments = (job, mine, channels_last, self.w, total, there)
             context.Process(target=employ, args=arguments, daemon=True).start()
             self.pipes.append((here, total))
         for pipe, _ in self.pipes:
@@ -196,9 +197,11 @@ class Shared(Server):
         return {"loss": losses / self.job.training[list(chosen)].sum()}
 
 
-def employ(job: protocol.Job, mine: range, w: Weights, total: Weights, pipe: object) -> None:
+def employ(
+    job: protocol.Job, mine: range, channels_last: bool, w: Weights, total: Weights, pipe: Any
+) -> None:
     torch.set_num_threads(1)
-    clients = Clients(job, mine, False)
+    clients = Clients(job, mine, channels_last)
     pipe.send("ready")
     while True:
         mean, losses = clients.round(w, pipe.recv())
@@ -206,17 +209,18 @@ def employ(job: protocol.Job, mine: range, w: Weights, total: Weights, pipe: obj
         pipe.send(losses)
 
 
-def main(folder: str, option: str = "") -> None:
+def main(folder: str, *options: str) -> None:
     job, cores = protocol.load(folder), len(os.sched_getaffinity(0))
     torch.manual_seed(0)
-    if option == "processes":
+    layout = "channels_last" in options
+    if "processes" in options:
         torch.set_num_threads(1)
-        server = Shared(job, cores)
+        server = Shared(job, layout, cores)
     else:
         torch.set_num_threads(cores)
-        server = Server(job, option == "channels_last")
-    if option.isdigit():
-        for _ in range(int(option) // 10):
+        server = Server(job, layout)
+    if options and options[-1].isdigit():
+        for _ in range(int(options[-1]) // 10):
             found = server.train(10) | server.evaluate(1)
         print(json.dumps(found))
         return
