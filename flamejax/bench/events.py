@@ -23,7 +23,7 @@ PEERS = {
         "PyTorch": Contestant("torch_loop.py"),
         "PyTorch, channels last": Contestant("torch_loop.py", ("channels_last",)),
         "PyTorch, process per core": Contestant("torch_loop.py", ("processes",)),
-        "PyTorch, both": Contestant("torch_loop.py", ("channels_last", "processes")),
+        "PyTorch, per core, ch. last": Contestant("torch_loop.py", ("channels_last", "processes")),
     },
     "fedjax": {
         "FedJAX": Contestant("fedjax_rounds.py"),

@@ -92,7 +92,7 @@ class Worker:
         answer = self.answer()
         wall = time.perf_counter() - started
         others = busy_seconds() - machine - (self.cpu_seconds() - own)
-        share = max(0.0, others - 0.02) / (wall * cores())  # clocks tick in hundredths
+        share = max(0.0, others - 0.02) / (wall * protocol.cores())  # clocks tick in hundredths
         return answer["seconds"] / rounds, answer["found"], share
 
     def cpu_seconds(self) -> float:
@@ -168,10 +168,6 @@ def outcome(worker: Worker, turns: list[tuple[float, float]], found: dict[str, f
     )
 
 
-def cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def busy_seconds() -> float:
     """Processor time of the whole machine so far, stolen time included; 0 where unknown."""
     try:
@@ -189,7 +185,7 @@ def wait_for_quiet() -> None:
     while time.monotonic() < deadline:
         before = busy_seconds()
         time.sleep(0.1)
-        if busy_seconds() - before <= 0.1 * cores() * NOISE + 0.02:
+        if busy_seconds() - before <= 0.1 * protocol.cores() * NOISE + 0.02:
             return
 
 

@@ -82,7 +82,9 @@ def picture(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> bytes:
     axes = figure.add_subplot()
     at, places, names = 0.0, [], []
     for name, race in races.items():
-        text = WORKLOADS[race[0]["workload"]].text if race[0]["workload"] in WORKLOADS else ""
+        first = race[0]
+        known = WORKLOADS.get(first["workload"])
+        text = known.text if known else f"{first['workload']}, {first['command']}"
         axes.annotate(f"{name}  {text}", (0, at), fontsize=8, weight="bold", va="center",
                       xytext=(3, 0), textcoords="offset points")  # fmt: skip
         at += 1
@@ -96,8 +98,8 @@ def picture(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> bytes:
             at += 1
     axes.axvline(1, color="#555555", linewidth=0.8, linestyle=":")
     axes.set_yticks(places, names, fontsize=7)
-    axes.invert_yaxis()
-    axes.margins(x=0.06, y=0.01)
+    axes.set_ylim(at - 0.4, -0.8)
+    axes.margins(x=0.06)
     axes.set_xlabel("speed, a plain PyTorch loop in its faster layout being 1")
     axes.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()

@@ -94,7 +94,7 @@ def make_loop(job: protocol.Job) -> Any:
 
 
 def main(folder: str, option: str = "") -> None:
-    job, cores = protocol.load(folder), len(os.sched_getaffinity(0))
+    job, cores = protocol.load(folder), protocol.cores()
     if job.method != "fedavg" or job.model == "cnn_medical":
         raise SystemExit(f"fedjax_rounds: does not run {job.method} on {job.model}")
     mend()

@@ -54,7 +54,7 @@ def main(folder: str, *changes: str) -> None:
     data = Dataset(job.images, job.labels, job.classes, writers, job.mean, job.std)
     federation = assemble(config, data)[1]
     assert sorted(federation.counts[:, 0]) == sorted(job.training), "another split"
-    model = registry.get("models", job.model)(job.classes)
+    model = registry.get("models", job.model)(job.classes, convolution=config.model.convolution)
     model = model._replace(init=partial(first_weights, job, model.init))
     engine = build(config, config.method.build(model), model, federation)
     state = engine.state

@@ -74,7 +74,7 @@ def answer(grid: Grid, _: Context) -> None:
 
 
 def main(folder: str) -> None:
-    job, cores = protocol.load(folder), len(os.sched_getaffinity(0))
+    job, cores = protocol.load(folder), protocol.cores()
     if job.method != "fedavg":
         raise SystemExit(f"flower_rounds: does not run {job.method}")
     resources = {"init_args": {"num_cpus": cores}, "client_resources": {"num_cpus": 1}}

@@ -72,6 +72,11 @@ def load(folder: str | Path) -> Job:
     return Job(**values, **arrays, weights=weights)
 
 
+def cores() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def serve(commands: dict[str, Callable[[int], Any]], **ready: Any) -> None:
     """Answer requests such as "train 3" with the seconds they took and what they found."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import sys
 from typing import Any
 
@@ -210,7 +209,7 @@ def employ(
 
 
 def main(folder: str, *options: str) -> None:
-    job, cores = protocol.load(folder), len(os.sched_getaffinity(0))
+    job, cores = protocol.load(folder), protocol.cores()
     torch.manual_seed(0)
     layout = "channels_last" in options
     if "processes" in options:
