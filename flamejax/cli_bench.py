@@ -51,6 +51,7 @@ def command(options: argparse.Namespace) -> int:
 
     from flamejax.bench.events import EVENTS, FULL, QUICK, pythons
     from flamejax.report import bench as report
+    from flamejax.report.costs import memory_table
 
     names = options.races or (QUICK if options.quick else (*FULL, "whole"))
     for name in names:
@@ -69,7 +70,7 @@ def command(options: argparse.Namespace) -> int:
     shown = shown if shown.is_terminal else Console(width=WIDTH)
     shown.print(report.terminal_table(results))
     if options.memory:
-        shown.print(report.memory_table(results))
+        shown.print(memory_table(report.programs(results)))
     if options.out:
         _write(options.out, results)
     return _judge(results, baseline, lambda name: _one(name, peers, options, None))

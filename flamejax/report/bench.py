@@ -56,18 +56,14 @@ def terminal_table(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Table:
     return table
 
 
-def memory_table(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Table:
-    """Memory of the compiled programs, each device's."""
-    kinds = ("arguments", "results", "donated", "temporary", "code")
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title="MB on each device")
-    for i, name in enumerate(("", "program", *kinds)):
-        table.add_column(name, justify="left" if i < 2 else "right")
-    for name, race in results.items():
-        for row in race:
-            for program, sizes in (row.get("memory") or {}).items():
-                cells = (f"{size / 1e6:,.1f}" for size in (sizes or {}).values())
-                table.add_row(name if row["workload"] == name else row["workload"], program, *cells)
-    return table
+def programs(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+    """Memory of the programs that flamejax compiled, by workload."""
+    return {
+        f"{row['workload']} {program}": sizes
+        for race in results.values()
+        for row in race
+        for program, sizes in (row.get("memory") or {}).items()
+    }
 
 
 def markdown(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
