@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from flamejax import tree
 from flamejax.engine.devices import AXIS
 from flamejax.engine.visit import Cohort
 from flamejax.shuffle import permute
@@ -100,16 +101,15 @@ def send_back(store: Tree, trips: Trips) -> Tree:
 
 
 def _move(store: Tree, count: Array, start: Array, row: Array, goal: Array, place: Array) -> Tree:
+    if not jax.tree.leaves(store):  # a method without state
+        return store
     me = lax.axis_index(AXIS)
 
     def trip(i: Array, store: Tree) -> Tree:
-        def move(x: Array) -> Array:
-            state = lax.dynamic_index_in_dim(x, row[i], keepdims=True)
-            state = lax.psum(jnp.where(me == start[i], state, 0), AXIS)
-            # on all devices but one it goes where nothing is read
-            where = jnp.where(me == goal[i], place[i], len(x) - 1)
-            return lax.dynamic_update_index_in_dim(x, state, where, 0)
-
-        return jax.tree.map(move, store)
+        leaving = tree.take(store, row[i][None])
+        arriving = lax.psum(tree.where(me == start[i], leaving, tree.zeros_like(leaving)), AXIS)
+        # on all devices but one it goes where nothing is read
+        nowhere = len(jax.tree.leaves(store)[0]) - 1
+        return tree.put(store, jnp.where(me == goal[i], place[i], nowhere)[None], arriving)
 
     return lax.fori_loop(0, count, trip, store)
