@@ -36,6 +36,24 @@ Positive = Annotated[float, Field(gt=0, lt=3e38)]  # no more than float32 can ho
 NonNegative = Annotated[float, Field(ge=0, lt=3e38)]
 Fraction = Annotated[float, Field(gt=0, lt=1)]
 Count = Annotated[int, Field(gt=0, lt=2**31)]
+UNITS = {"": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+
+
+def _bytes(value: Any) -> Any:
+    """A number of bytes, also with a unit.
+
+    >>> _bytes("1.5 GB")
+    1500000000
+    """
+    if not isinstance(value, str) or value == "auto":
+        return value
+    found = re.fullmatch(r"(\d{1,15}(?:\.\d{1,15})?) ?([kMGT]?B)?", value)
+    if not found:
+        raise ValueError("a number of bytes, such as 2000000000 or '2GB'")
+    return int(float(found[1]) * UNITS[(found[2] or "").removeprefix("B")])
+
+
+Bytes = Annotated[int, Field(gt=0, lt=2**60), BeforeValidator(_bytes)]
 
 
 def _absolute(path: str) -> str:
@@ -143,9 +161,12 @@ class Selection(Section):
 class Engine(Section):
     execution: Literal["auto", "map", "vmap", "chunk"] = "auto"
     chunk: Literal["auto"] | Count = "auto"  # clients side by side with execution = "chunk"
-    devices: Literal["auto"] | Count = "auto"
+    devices: Literal["auto", "all"] | Count = "auto"  # auto: all that have a client to train
     rounds_per_call: Literal["auto"] | Count = "auto"
-    resum_every: Count = 100  # rounds between exact sums of all messages
+    # dense: the states of all clients on the devices; touched: on the host, only of clients that
+    # were ever selected, in at most `state_budget` bytes of memory and the rest on disk
+    store: Literal["auto", "dense", "touched"] = "auto"
+    state_budget: Literal["auto"] | Bytes = "auto"  # such as "2GB"; auto: half of what is free
     precision: Literal["float32", "float64"] = "float32"
     # a client whose message or training loss is not finite: its round is left out and counted, or
     # the run ends, or nothing is checked
@@ -192,6 +213,8 @@ class Config(Section):
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     rounds: Count = 300
     eval_every: Count = 5
+    # clients that evaluations look at, drawn once by the seed; auto: all, but at most 10,000
+    eval_clients: Literal["all", "auto"] | Count = "auto"
     data: Data = Data()
     partition: Partition = Partition()
     model: ModelChoice = ModelChoice()

@@ -75,12 +75,12 @@ class History:
                 columns[f"{name}_{key}"] = np.array(values, float)
         return columns
 
-    def client_arrays(self, federation: Federation) -> dict[str, np.ndarray]:
-        """Per-client figures [C] of the last and the best round; malicious clients have none."""
+    def client_arrays(self, federation: Federation, evaluated: np.ndarray) -> dict[str, np.ndarray]:
+        """Per-client figures [C] of the last and the best round; only of clients looked at."""
 
         def spread(values: np.ndarray) -> np.ndarray:
             everyone = np.full(federation.clients, np.nan)
-            everyone[~federation.malicious] = values
+            everyone[evaluated] = values
             return everyone
 
         names = ("train_samples", "validation_samples", "test_samples")
@@ -121,6 +121,7 @@ class History:
             "last": last,
             "best": best,
             "benign_clients": int((~federation.malicious).sum()),
+            "evaluated_clients": len(engine.evaluated),
             "nonfinite": sum(self.nonfinite),
         }
 

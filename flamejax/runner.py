@@ -17,7 +17,7 @@ from flamejax import models, registry
 from flamejax.config import Config, lay_over, load, make
 from flamejax.engine import Engine, RoundInfo, State, build
 from flamejax.errors import InputError, RunError
-from flamejax.evaluate import Sums, figures
+from flamejax.evaluate import figures
 from flamejax.federation import TRAIN, Federation, assemble
 from flamejax.history import History
 from flamejax.profiling import traced_round, write_costs
@@ -136,7 +136,7 @@ def _run(
     if not federation.classes and model.loss is models.cross_entropy:
         raise InputError(f"model.name = '{name}' needs classes, and the labels are targets")
     per_call = rounds_per_call(config, model, federation)
-    engine = build(config, config.method.build(model), model, federation, per_call)
+    engine = build(config, config.method.build(model), model, federation, per_call, out)
     if stop:
         raise KeyboardInterrupt
     folder = None
@@ -149,14 +149,14 @@ def _run(
     history, state, status = History(config), engine.state, "finished"
     failure: BaseException | None = None
     try:
-        state = _loop(config, engine, federation, history, folder, watch, per_call, stop, traces)
+        state = _loop(config, engine, federation, history, folder, watch, stop, traces)
     except (KeyboardInterrupt, RunError) as error:
         failure = error
         status = "interrupted" if isinstance(error, KeyboardInterrupt) else "diverged"
     result = Result(
         config=config,
         metrics=history.columns(),
-        clients=history.client_arrays(federation),
+        clients=history.client_arrays(federation, engine.evaluated),
         summary={
             "status": status,
             "data": "own" if "data" in own else config.data.name,
@@ -209,16 +209,14 @@ def _loop(
     history: History,
     folder: Folder | None,
     watch: Watcher,
-    per_call: int,
     stop: list[int],
     traces: Path | None,
 ) -> State:
-    state, benign = engine.state, ~federation.malicious
+    state, counts = engine.state, federation.counts[engine.evaluated]
     while history.rounds < config.rounds:
         if stop:
             raise KeyboardInterrupt
-        to_evaluation = config.eval_every - history.rounds % config.eval_every
-        rounds = min(per_call, to_evaluation, config.rounds - history.rounds)
+        rounds = engine.stride(history.rounds)
         if traces and history.rounds < 2:  # a round to warm up, and one to look at
             rounds = 1
         traced = traces if history.rounds == min(1, config.rounds - 1) else None
@@ -244,8 +242,7 @@ def _loop(
             clock = time.perf_counter()
             sums = engine.evaluate(state)
             timing["evaluate_seconds"] = time.perf_counter() - clock
-            sums = Sums(sums.loss[benign], sums.correct[benign])
-            found = figures(sums, federation.counts[benign], config.selection.on)
+            found = figures(sums, counts, config.selection.on)
             if not np.isfinite(found.test.loss["pm"]).any():
                 raise _diverged(config, f"test losses are not finite after round {history.rounds}")
             row = history.evaluated(float(loss[-1]), found)

@@ -186,7 +186,7 @@ def test_flame_under_attack_equals_a_plain_loop(name, server, selected, devices)
         "attack": {"name": name, "fraction": 0.45, **({"z": 0.7} if name == "alie" else {})},
         "aggregator": {"name": server},
         "method": {"lam": 1.3, "rho": 0.2, "lr": 0.05, "batch": 16},
-        "engine": {"devices": devices, "precision": "float64", "resum_every": 4},
+        "engine": {"devices": devices, "precision": "float64"},
     }
     run = set_up(values, blobs(), small_net())
     settings, fed, _ = run
@@ -206,7 +206,7 @@ WEIGHTED = {
     "partition": SKEW,
     "participation": {"clients_per_round": 3},
     "aggregator": {"name": "weighted_mean"},
-    "engine": {"precision": "float64", "resum_every": 3},
+    "engine": {"precision": "float64"},
 }
 
 

@@ -40,7 +40,7 @@ def test_engine_equals_a_plain_loop(momentum, center, selected, precision_name):
         "participation": {"clients_per_round": selected},
         "method": {"lam": 1.3, "rho": 0.2, "lr": 0.05, "batch": 16, "epochs": 2,
                    "momentum": momentum, "weight_decay": 0.01, "prox_center": center},
-        "engine": {"devices": 2, "precision": precision_name, "resum_every": 7},
+        "engine": {"devices": 2, "precision": precision_name},
     }  # fmt: skip
     data, rounds = blobs(), 20
     ready = set_up(values, data, small_net())

@@ -39,18 +39,24 @@ def guest_rows(selected: int, clients: int, devices: int) -> int:
     return most_each(selected, devices) + 1 if selected < clients and devices > 1 else 0
 
 
-def draw(
-    key: Array, selected: int, work: Array, slot: Array, rows: int, devices: int
-) -> tuple[Cohort, Trips]:
-    """The clients of a round: for every device its cohort [D, k], and who has to travel.
+def select(key: Array, number: Array, selected: int, clients: int) -> Array:
+    """Who takes part in round `number` of the run with this key, [s]: no array of all clients."""
+    key = jax.random.fold_in(jax.random.fold_in(key, number), clients)
+    return permute(key, jnp.arange(selected, dtype=jnp.int32), clients)
 
-    work: [C + 1] of each client, none of nobody's; slot: [C + 1]; rows: of each device's store.
+
+def deal_out(
+    ids: Array, slot: Array, work: Array, clients: int, rows: int, devices: int
+) -> tuple[Cohort, Trips]:
+    """For every device its cohort [D, k] of the selected, and who has to travel.
+
+    ids, slot, work: [s] of the selected; clients: how many there are; rows: of a device's store.
     """
-    clients = len(work) - 1
-    ids = permute(key, jnp.arange(selected, dtype=jnp.int32), clients)
-    ids = ids[jnp.argsort(-work[ids], stable=True)]
-    home, row = slot[ids] // rows, slot[ids] % rows
-    host, place = share_out(work[ids], home, devices)
+    selected = len(ids)
+    order = jnp.argsort(-work, stable=True)
+    ids, slot, work = ids[order], slot[order], work[order]
+    home, row = slot // rows, slot % rows
+    host, place = share_out(work, home, devices)
     away = host != home
     came = jax.nn.one_hot(jnp.where(away, host, devices), devices, dtype=jnp.int32)
     first_guest = rows - guest_rows(selected, clients, devices)

@@ -6,11 +6,13 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from jax import Array, lax
+from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from flamejax import tree
@@ -18,7 +20,17 @@ from flamejax.cache import keep_programs
 from flamejax.config import Config
 from flamejax.engine.devices import AXIS
 from flamejax.engine.execution import Plan
-from flamejax.engine.prepare import SETTING, STATE, Ready, prepare
+from flamejax.engine.hold import hold_all, hold_touched, looked_at
+from flamejax.engine.prepare import (
+    SETTING,
+    STATE,
+    Ready,
+    budget,
+    prepare,
+    shelf_for,
+    take_seats,
+    window,
+)
 from flamejax.engine.rounds import (
     RoundInfo,
     Setting,
@@ -28,6 +40,10 @@ from flamejax.engine.rounds import (
     make_shard,
     no_round,
 )
+from flamejax.engine.store import Store
+from flamejax.engine.visit import Cohort
+from flamejax.engine.windows import BUFFERS, Shelf
+from flamejax.errors import InputError
 from flamejax.evaluate import Sums
 from flamejax.federation import Federation
 from flamejax.types import Method, Model, Tree
@@ -38,11 +54,14 @@ log = logging.getLogger("flamejax")
 class Engine(NamedTuple):
     """A run, compiled. Functions that take a state to `run` consume it."""
 
-    state: State  # before the first round
+    state: State  # before the first round; its clients are None where the host keeps them
     run: Callable[[State, int], tuple[State, RoundInfo]]  # some rounds; a row of info each
-    evaluate: Callable[[State], Sums]  # every benign client's sums [C, ...], on the host
+    stride: Callable[[int], int]  # rounds done -> how many to run next
+    evaluate: Callable[[State], Sums]  # sums [n, ...] of the clients looked at, on the host
+    evaluated: np.ndarray  # [n] who they are, in order
     models: Callable[[State, int], tuple[Tree | None, Tree]]  # global, one personalized; NumPy
     plan: Plan
+    store: Store | None  # the host's, if that keeps the states
     selected: int  # clients per round
     parameters: int  # of one model
     bytes_up: int  # one message
@@ -52,37 +71,47 @@ class Engine(NamedTuple):
 
 
 def build(
-    config: Config, method: Method, model: Model, federation: Federation, rounds_per_call: int = 1
+    config: Config,
+    method: Method,
+    model: Model,
+    federation: Federation,
+    rounds_per_call: int = 1,
+    scratch: Path | None = None,
 ) -> Engine:
-    """Place data and state on the devices, choose a strategy, and compile."""
+    """Place data and state on the devices, choose a strategy, and compile.
+
+    rounds_per_call: at most; scratch: a folder for states that memory does not hold.
+    """
     keep_programs()
-    ready = prepare(config, method, model, federation)
-    state, setting, layout = ready.state, ready.setting, ready.layout
+    ready = prepare(config, method, model, federation, rounds_per_call)
+    shelf = _for_evaluation(config, ready, federation)
+    store = None if shelf is None else _store(config, ready, shelf, scratch)
     started = time.perf_counter()
     with ThreadPoolExecutor() as pool:  # both compile at once
-        compiling = pool.submit(lower_rounds(ready, federation, rounds_per_call).compile)
-        evaluate_compiled = lower_evaluation(ready, model, federation).compile()
-        run_compiled = compiling.result()
+        compiling = pool.submit(lower_rounds(ready, federation, ready.per_call).compile)
+        evaluation = lower_evaluation(ready, model, federation, shelf).compile()
+        rounds = compiling.result()
     compile_seconds = time.perf_counter() - started
-    memory = run_compiled.memory_analysis()
-    platform = ready.mesh.devices.flat[0].platform
-    log.info("engine: %s, %s", platform, ready.plan)
+    memory = rounds.memory_analysis()
+    log.info("engine: %s, %s", ready.mesh.devices.flat[0].platform, ready.plan)
+    log.info("engine: %s", _where(ready, store))
     log.info(
         "engine: compiled in %.1f s; up to %d round(s) a call; %.1f MB of temporary memory, "
         "%.1f MB of data and state on each device",
         compile_seconds,
-        rounds_per_call,
+        ready.per_call,
         memory.temp_size_in_bytes / 1e6,
         memory.argument_size_in_bytes / 1e6,
     )
 
-    def run(state: State, rounds: int) -> tuple[State, RoundInfo]:
-        state, found = run_compiled(state, setting, np.int32(rounds))
-        return state, jax.tree.map(lambda x: np.asarray(x)[:rounds], found)
+    def stride(done: int) -> int:
+        to_evaluation = config.eval_every - done % config.eval_every
+        return max(0, min(ready.per_call, to_evaluation, config.rounds - done))
 
-    def evaluate(state: State) -> Sums:
-        sums = evaluate_compiled(state, setting)
-        return jax.tree.map(lambda x: np.asarray(x)[layout.slot[:-1]], sums)
+    if store is None or shelf is None:
+        hold = hold_all(ready, rounds, evaluation)
+    else:
+        hold = hold_touched(ready, rounds, evaluation, shelf, store, stride)
 
     @jax.jit
     def personalize(setting: Setting, server: Tree, client: Tree, number: Array) -> Tree:
@@ -91,34 +120,63 @@ def build(
         return method.personalize(setting.hyper, server, client, shard)
 
     def models(state: State, client: int) -> tuple[Tree | None, Tree]:
-        one = jax.tree.map(lambda x: _row(x, layout.slot[client]), state.clients.state)
+        one = hold.one(state, client).state
         server = jax.tree.map(np.asarray, state.server)
         shared, personal = method.models(server, one)
         if method.personalize:
-            personal = personalize(setting, server, one, np.int32(client))
+            personal = personalize(ready.setting, server, one, np.int32(client))
         return jax.tree.map(np.asarray, (shared, personal))
 
     sizes = jax.eval_shape(
-        lambda server, clients: (
-            method.models(server, jax.tree.map(lambda x: x[0], clients))[1],
-            method.broadcast(server),
-        ),
-        state.server,
-        state.clients.state,
+        lambda server, client: (method.models(server, client)[1], method.broadcast(server)),
+        ready.state.server,
+        ready.client.state,
     )
     return Engine(
-        state=state,
-        run=run,
-        evaluate=evaluate,
+        state=ready.state,
+        run=hold.run,
+        stride=stride,
+        evaluate=hold.evaluate,
+        evaluated=ready.evaluated,
         models=models,
         plan=ready.plan,
+        store=store,
         selected=ready.rules.selected,
         parameters=tree.size(sizes[0]),
-        bytes_up=tree.nbytes(state.mean),
+        bytes_up=tree.nbytes(ready.state.mean),
         bytes_down=tree.nbytes(sizes[1]),
         compile_seconds=compile_seconds,
-        programs={"rounds": run_compiled, "evaluation": evaluate_compiled},
+        programs={"rounds": rounds, "evaluation": evaluation},
     )
+
+
+def _for_evaluation(config: Config, ready: Ready, federation: Federation) -> Shelf | None:
+    """Room on the devices for some of the clients that are looked at, unless all are there."""
+    if ready.shelf is None:
+        return None
+    fit = max(ready.mesh.devices.size, window(config) // max(1, tree.nbytes(ready.client)))
+    return shelf_for(min(fit, len(ready.evaluated)), ready.mesh, ready.client, federation)
+
+
+def _store(config: Config, ready: Ready, shelf: Shelf, scratch: Path | None) -> Store:
+    """The host's store, in the memory that windows leave of the budget."""
+    assert ready.shelf
+    windows = BUFFERS * ready.shelf.nbytes + 2 * shelf.nbytes
+    left = budget(config) - windows
+    if left < 0:
+        asked, need = config.engine.state_budget, -(-windows // 10**6)
+        raise InputError(
+            f"engine.state_budget = {asked!r}: the states of a round alone take '{need}MB'; give "
+            "as much, or lower participation.clients_per_round"
+        )
+    return Store(ready.client, left, scratch)
+
+
+def _where(ready: Ready, store: Store | None) -> str:
+    if store is None:
+        return f"the states of all {ready.rules.clients:,} clients are on the devices"
+    fit = f"{store.in_memory:,} of {ready.rules.clients:,} states in memory, and more on disk"
+    return f"the host keeps the states of clients that were ever selected: {fit}"
 
 
 def lower_rounds(ready: Ready, federation: Federation, rounds_per_call: int) -> Any:
@@ -133,25 +191,32 @@ def lower_rounds(ready: Ready, federation: Federation, rounds_per_call: int) -> 
 
         return lax.fori_loop(0, rounds, body, (state, tree.stack(no_round(), rounds_per_call)))
 
+    state, setting = ready.state, ready.setting
+    if ready.shelf is not None:
+        state = state._replace(clients=ready.shelf.stacked())
+        setting = take_seats(ready.mesh, setting, ready.shelf.seat(np.zeros(0, np.int32)))
     on_mesh = _over(ready, many, (STATE, SETTING, P()), (STATE, P()))
-    return jax.jit(on_mesh, donate_argnums=0).lower(ready.state, ready.setting, np.int32(0))
+    return jax.jit(on_mesh, donate_argnums=0).lower(state, setting, np.int32(0))
 
 
-def lower_evaluation(ready: Ready, model: Model, federation: Federation) -> Any:
-    """(state, setting) -> sums of every slot."""
+def lower_evaluation(
+    ready: Ready, model: Model, federation: Federation, shelf: Shelf | None = None
+) -> Any:
+    """(state, setting, cohort [D * k]) -> sums of the cohort [D * k, ...]."""
     scores = make_evaluate(ready.rules.method, model, federation, ready.plan.width)
-    on_mesh = _over(ready, scores, (STATE, SETTING), P(AXIS))
-    return jax.jit(on_mesh).lower(ready.state, ready.setting)
+
+    def evaluate(state: State, setting: Setting, cohort: Cohort) -> Sums:
+        return lax.all_gather(scores(state, setting, cohort), AXIS, tiled=True)
+
+    state, devices = ready.state, ready.mesh.devices.size
+    if shelf is not None:
+        state, rows = state._replace(clients=shelf.stacked()), shelf.slots * devices
+    else:
+        rows = len(looked_at(ready).ids)
+    seats = jax.ShapeDtypeStruct((rows,), np.int32, sharding=NamedSharding(ready.mesh, P(AXIS)))
+    on_mesh = _over(ready, evaluate, (STATE, SETTING, P(AXIS)), P())
+    return jax.jit(on_mesh).lower(state, ready.setting, Cohort(seats, seats))
 
 
 def _over(ready: Ready, f: Callable[..., Any], inputs: tuple, outputs: Any) -> Callable[..., Any]:
     return jax.shard_map(f, mesh=ready.mesh, in_specs=inputs, out_specs=outputs, check_vma=False)
-
-
-def _row(stacked: Array, slot: int) -> np.ndarray:
-    """One client's entry of a stacked leaf, read from the device that holds it."""
-    for shard in stacked.addressable_shards:
-        first = shard.index[0].start or 0
-        if first <= slot < first + len(shard.data):
-            return np.asarray(shard.data[slot - first])
-    raise IndexError(f"slot {slot} is not on a device of this process")

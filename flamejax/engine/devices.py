@@ -22,7 +22,7 @@ PATIENCE = (
 )
 
 
-def make_mesh(requested: int | Literal["auto"], useful: int) -> Mesh:
+def make_mesh(requested: int | Literal["auto", "all"], useful: int) -> Mesh:
     """A mesh with one axis, the clients'.
 
     On CPU a "device" is a thread pool: one per core is fastest, and has to be arranged before JAX
@@ -33,7 +33,7 @@ def make_mesh(requested: int | Literal["auto"], useful: int) -> Mesh:
     arranged = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
     late = False
     if not arranged and getattr(jax.config, "jax_num_cpu_devices", -1) < 0:
-        more = requested if requested != "auto" and requested <= MOST_CPU_DEVICES else 1
+        more = requested if isinstance(requested, int) and requested <= MOST_CPU_DEVICES else 1
         try:
             jax.config.update("jax_num_cpu_devices", max(_cores(), more))
         except RuntimeError:  # JAX is already running: its devices it is
@@ -46,7 +46,8 @@ def make_mesh(requested: int | Literal["auto"], useful: int) -> Mesh:
             f"jax.config.update('jax_num_cpu_devices', {_cores()})",
             stacklevel=2,
         )
-    wanted = min(len(devices), useful) if requested == "auto" else requested
+    named = {"auto": min(len(devices), useful), "all": len(devices)}
+    wanted = named[requested] if isinstance(requested, str) else requested
     if wanted > len(devices):
         raise InputError(
             f"engine.devices = {wanted} but JAX has {len(devices)} {devices[0].platform} "
@@ -61,22 +62,39 @@ def _cores() -> int:
     return os.cpu_count() or 1
 
 
+class Size(NamedTuple):
+    """Of a store on devices that holds some of the clients at a time."""
+
+    devices: int
+    processes: int
+    slots: int  # for clients on each device
+
+    @classmethod
+    def of(cls, clients: int, devices: int, processes: int) -> Size:
+        """Enough for `clients` of them. They belong to processes by their numbers, and one may
+        have more of them than another: eight standard deviations more are allowed for."""
+        mine = clients / processes
+        most = min(clients, mine + 8 * np.sqrt(mine) + 8) if processes > 1 else clients
+        return cls(devices, processes, int(np.ceil(most * processes / devices)))
+
+
 class Layout(NamedTuple):
     """Clients in slots. Device d owns slots d*K .. d*K+K-1: its clients by falling size, then rows
     for guests."""
 
-    client: np.ndarray  # [D * K] the client in each slot, C where the slot is empty
-    slot: np.ndarray  # [C + 1] the slot of each client; the last entry is unused
+    client: np.ndarray  # [D * K] the client in each slot; what no client is called, if it is empty
+    present: np.ndarray  # [n] the clients there, in order,
+    slot: np.ndarray  # [n] and their slots
 
 
-def lay_out(work: np.ndarray, devices: int, guests: int = 0) -> Layout:
-    """Give every device an equal number of slots and, as nearly as is easy, equal work [C].
+def lay_out(work: np.ndarray, devices: int, guests: int = 0, slots: int | None = None) -> Layout:
+    """Give every device an equal number of slots and, as nearly as is easy, equal work [n].
 
     Clients are dealt from the largest to the smallest, one to each device at a time, the largest
-    of them to the device with the least work so far.
+    of them to the device with the least work so far. slots: of a device, if not as few as will do.
     """
     clients = len(work)
-    slots = -(-clients // devices)
+    slots = -(-clients // devices) if slots is None else slots
     order = np.append(np.argsort(-work, kind="stable"), np.full(slots * devices - clients, clients))
     deals, sizes = order.reshape(slots, devices), np.append(work, 0)
     load = np.zeros(devices)
@@ -88,4 +106,21 @@ def lay_out(work: np.ndarray, devices: int, guests: int = 0) -> Layout:
     client = np.concatenate([deals.T, np.full((devices, guests), clients)], axis=1).reshape(-1)
     slot = np.zeros(clients + 1, np.int32)
     slot[client] = np.arange(len(client))
-    return Layout(client.astype(np.int32), slot)
+    return Layout(client.astype(np.int32), np.arange(clients, dtype=np.int32), slot[:-1])
+
+
+def seat(clients: np.ndarray, work: np.ndarray, nobody: int, size: Size, guests: int = 0) -> Layout:
+    """A layout of some clients [n], in order, with work [n]; each on a device of its process."""
+    parts = []
+    for process in range(size.processes):
+        own = clients % size.processes == process
+        here = lay_out(work[own], size.devices // size.processes, guests, size.slots)
+        parts.append(np.append(clients[own], nobody)[here.client])
+    client = np.concatenate(parts).astype(np.int32)
+    slot = np.argsort(client, kind="stable")[: len(clients)].astype(np.int32)
+    room = size.slots * size.devices - len(clients)
+    return Layout(
+        client,
+        np.pad(client[slot], (0, room), constant_values=nobody),
+        np.pad(slot, (0, room)),
+    )

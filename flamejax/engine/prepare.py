@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -14,31 +16,45 @@ from jax.sharding import PartitionSpec as P
 from flamejax import tree
 from flamejax.config import Config, Named
 from flamejax.engine.cohort import guest_rows, most_each
-from flamejax.engine.devices import AXIS, Layout, lay_out, make_mesh
+from flamejax.engine.devices import AXIS, Layout, Size, lay_out, make_mesh
 from flamejax.engine.execution import Plan, choose
 from flamejax.engine.rounds import Client, Rules, Setting, State, make_shard
+from flamejax.engine.windows import Shelf
+from flamejax.errors import InputError
 from flamejax.federation import TRAIN, Federation
 from flamejax.types import Attack, Method, Model, Shard, Tree
 
+DENSE = 2**30  # bytes of all clients' states that are kept on the devices unless asked otherwise
+WINDOW = 2**26  # bytes of states brought to the devices at a time, if a round needs no more
+MOST_EVALUATED = 10_000  # clients, unless asked otherwise
+
 # what is split over the devices (by clients), and what each has whole
 SETTING = Setting(*[P()] * len(Setting._fields))._replace(client=P(AXIS))
-STATE = State(round=P(), server=P(), clients=P(AXIS), mean=P())
+STATE = State(round=P(), server=P(), clients=P(AXIS), mean=P(), lost=P())
 
 
 class Ready(NamedTuple):
     """All that a round needs."""
 
     mesh: Mesh
-    layout: Layout
     plan: Plan
     rules: Rules
     setting: Setting  # placed on the mesh
-    state: State  # before the first round, placed on the mesh
+    state: State  # before the first round, placed on the mesh; without clients on a shelf
+    client: Client  # what is kept of one that was never selected; on the host
+    layout: Layout | None  # of all clients on the devices, or else
+    shelf: Shelf | None  # for windows of them
+    evaluated: np.ndarray  # clients that evaluations look at, in order
+    per_call: int  # rounds
 
 
-def prepare(config: Config, method: Method, model: Model, federation: Federation) -> Ready:
-    """Choose devices and a strategy; place data and state."""
-    mesh, layout, plan, selected = _arrange(config, model, federation)
+def prepare(
+    config: Config, method: Method, model: Model, federation: Federation, per_call: int = 1
+) -> Ready:
+    """Choose devices, a strategy and a store; place data and state."""
+    wanted = config.participation.clients_per_round
+    selected = federation.clients if wanted == "all" else wanted
+    mesh = make_mesh(config.engine.devices, useful=selected)
     rules = _rules(config, method, federation, selected)
     init_key, run_key = jax.random.split(jax.random.key(config.seed))
     setting = Setting(
@@ -48,44 +64,95 @@ def prepare(config: Config, method: Method, model: Model, federation: Federation
         key=run_key,
         arrays=federation.arrays,
         counts=np.pad(federation.counts, ((0, 1), (0, 0))).astype(np.int32),
-        client=layout.client,
-        slot=layout.slot,
+        client=None,
+        present=None,
+        slot=None,
         malicious=np.append(federation.malicious, False),
         weight=_weights(rules, federation),
     )
+    initial = _initial(rules, model, federation)
+    shapes = jax.eval_shape(initial, setting, init_key)
+    plan = _plan(config, mesh, federation, selected, tree.size(shapes.parameters))
+    guests = guest_rows(selected, federation.clients, mesh.devices.size)
+    layout, shelf = None, None
+    if _dense(config, rules, tree.nbytes(shapes.client)):
+        layout = lay_out(federation.counts[:, TRAIN], mesh.devices.size, guests)
+    else:
+        fit = window(config) // max(1, selected * tree.nbytes(shapes.client))
+        per_call = max(1, min(per_call, fit))
+        there = min(per_call * selected, federation.clients)
+        shelf = shelf_for(there, mesh, shapes.client, federation, guests)
     setting = _place(mesh, setting, SETTING)
-    state = _initial_state(rules, model, federation, setting, init_key, mesh)
-    return Ready(mesh, layout, plan, rules, setting, state)
+    setting = setting if layout is None else take_seats(mesh, setting, layout)
+    state, client = _start(initial, setting, init_key, mesh, rules, layout)
+    evaluated = _evaluated(config, federation)
+    return Ready(mesh, plan, rules, setting, state, client, layout, shelf, evaluated, per_call)
 
 
-def _arrange(
-    config: Config, model: Model, federation: Federation
-) -> tuple[Mesh, Layout, Plan, int]:
-    """Which devices, which client where, how many at a time, how many in a round."""
-    wanted = config.participation.clients_per_round
-    selected = federation.clients if wanted == "all" else wanted
-    mesh = make_mesh(config.engine.devices, useful=selected)
-    devices = mesh.devices.size
-    work = federation.counts[:, TRAIN]
-    layout = lay_out(work, devices, guest_rows(selected, federation.clients, devices))
+def _plan(
+    config: Config, mesh: Mesh, federation: Federation, selected: int, parameters: int
+) -> Plan:
+    """How many clients at a time."""
+    work, devices = federation.counts[:, TRAIN], mesh.devices.size
     batch = min(getattr(config.method, "batch", 1), int(work.max()))
-    steps = -(-np.append(work, 0)[layout.client] // batch)
-    plan = choose(
+    steps = np.sort(-(-work // batch))[::-1]  # dealt to the devices from the largest on
+    steps = np.pad(steps, (0, -len(steps) % devices)).reshape(-1, devices).T
+    return choose(
         config.engine,
         mesh.devices.flat[0].platform,
-        steps.reshape(devices, -1),
+        steps,
         cohort=most_each(selected, devices),
-        step=batch * _parameters(model, federation),
+        step=batch * parameters,
     )
-    return mesh, layout, plan, selected
 
 
-def _parameters(model: Model, federation: Federation) -> int:
-    def initial(arrays: Tree) -> Tree:
-        first = jnp.zeros((), jnp.int32)
-        return model.init(jax.random.key(0), federation.read(arrays, first, first[None])[0])
+def _dense(config: Config, rules: Rules, record: int) -> bool:
+    """Whether the states of all clients, of `record` bytes each, are kept on the devices."""
+    asked, needed = config.engine.store, rules.clients * record
+    if asked == "touched" and rules.needs_all:
+        why = "every round looks at the states of all clients"
+        raise InputError(f"engine.store = 'touched': {why}; 'dense' keeps them on the devices")
+    if asked == "auto":
+        return rules.needs_all or needed <= min(DENSE, budget(config))
+    return asked == "dense"
 
-    return tree.size(jax.eval_shape(initial, federation.arrays))
+
+def budget(config: Config) -> int:
+    """Bytes of memory for the states that the host keeps."""
+    asked = config.engine.state_budget
+    if asked != "auto":
+        return asked
+    try:
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        with open("/proc/meminfo") as lines:  # counts what the disk's cache would give back
+            free = next(int(x.split()[1]) * 1024 for x in lines if x.startswith("MemAvailable:"))
+    except (OSError, ValueError, StopIteration):
+        free = 2 * DENSE
+    return free // 2
+
+
+def window(config: Config) -> int:
+    """Bytes of states to bring to the devices at a time: several such parts are in memory."""
+    return min(WINDOW, budget(config) // 16)
+
+
+def shelf_for(
+    clients: int, mesh: Mesh, shapes: Client, federation: Federation, guests: int = 0
+) -> Shelf:
+    """Room on the devices for some clients at a time."""
+    size = Size.of(clients, mesh.devices.size, jax.process_count())
+    return Shelf(mesh, clients, size, guests, shapes, federation.counts[:, TRAIN])
+
+
+def _evaluated(config: Config, federation: Federation) -> np.ndarray:
+    """The benign clients, or as many of them as evaluations look at; drawn by the seed alone."""
+    benign = np.flatnonzero(~federation.malicious)
+    asked = config.eval_clients
+    most = asked if isinstance(asked, int) else {"all": len(benign), "auto": MOST_EVALUATED}[asked]
+    if most >= len(benign):
+        return benign
+    rng = np.random.default_rng([config.seed, 3])
+    return np.sort(rng.choice(benign, most, replace=False))
 
 
 def _rules(config: Config, method: Method, federation: Federation, selected: int) -> Rules:
@@ -98,8 +165,8 @@ def _rules(config: Config, method: Method, federation: Federation, selected: int
             messages=meeting, malicious=-(-malicious * meeting // federation.clients)
         ),
         selected=selected,
+        clients=federation.clients,
         on_nonfinite=config.engine.on_nonfinite,
-        resum_every=config.engine.resum_every,
     )
 
 
@@ -113,41 +180,73 @@ def _traced(settings: Named) -> Any:
     return jax.tree.map(lambda v: jnp.asarray(v, float), settings.hyper())
 
 
-def _initial_state(
-    rules: Rules,
-    model: Model,
-    federation: Federation,
-    setting: Setting,
-    key: Array,
-    mesh: Mesh,
-) -> State:
-    """Every client in the state of one that was never selected."""
+class Initial(NamedTuple):
+    """Before the first round."""
 
-    def initial(setting: Setting, key: Array) -> State:
+    parameters: Tree  # of a model
+    server: Tree
+    client: Client
+    mean: Tree
+
+
+def _initial(
+    rules: Rules, model: Model, federation: Federation
+) -> Callable[[Setting, Array], Initial]:
+    def initial(setting: Setting, key: Array) -> Initial:
         first = jnp.zeros((), jnp.int32)
-        x, _ = federation.read(setting.arrays, first, first[None])
-        server, client = rules.method.init(
-            setting.hyper, model.init(key, x), jax.random.fold_in(key, 1)
-        )
+        parameters = model.init(key, federation.read(setting.arrays, first, first[None])[0])
+        server, client = rules.method.init(setting.hyper, parameters, jax.random.fold_in(key, 1))
         shard = make_shard(federation, setting, first)
         mean = _first_mean(rules.method, setting, server, client, shard)
         stored = Client(client, mean if rules.keeps_messages else None)
-        return State(first, server, tree.stack(stored, len(setting.client)), mean)
+        return Initial(parameters, server, stored, mean)
 
-    shardings = State(*(NamedSharding(mesh, spec) for spec in STATE))
+    return initial
+
+
+def _start(
+    initial: Callable[[Setting, Array], Initial],
+    setting: Setting,
+    key: Array,
+    mesh: Mesh,
+    rules: Rules,
+    layout: Layout | None,
+) -> tuple[State, Client]:
+    """Every client in the state of one that was never selected, and this one."""
+
+    def start(setting: Setting, key: Array) -> tuple[State, Client]:
+        found = initial(setting, key)
+        stacked = None if layout is None else tree.stack(found.client, len(layout.client))
+        lost = tree.zeros_like(found.mean) if rules.running else None
+        state = State(jnp.zeros((), jnp.int32), found.server, stacked, found.mean, lost)
+        return state, found.client
+
+    shardings = jax.tree.map(lambda spec: NamedSharding(mesh, spec), STATE)
     # it runs once, so the time is in compiling it
     quick = {"xla_backend_optimization_level": 0}
-    return jax.jit(initial, out_shardings=shardings, compiler_options=quick)(setting, key)
+    placed = jax.jit(
+        start, out_shardings=(shardings, NamedSharding(mesh, P())), compiler_options=quick
+    )
+    state, client = placed(setting, key)
+    return state, jax.tree.map(np.asarray, client)
+
+
+def take_seats(mesh: Mesh, setting: Setting, layout: Layout) -> Setting:
+    """The setting for clients in these slots."""
+    present, slot = put(mesh, (layout.present, layout.slot), P())
+    return setting._replace(client=put(mesh, layout.client, P(AXIS)), present=present, slot=slot)
 
 
 def _place(mesh: Mesh, values: Tree, specs: Tree) -> Tree:
     """Put every part of a named tuple on the mesh as its spec says."""
     return type(values)(
-        *(
-            jax.device_put(value, NamedSharding(mesh, spec))
-            for value, spec in zip(values, specs, strict=True)
-        )
+        *(put(mesh, value, spec) for value, spec in zip(values, specs, strict=True))
     )
+
+
+def put(mesh: Mesh, value: Tree, spec: P) -> Tree:
+    """Host values on the mesh, the same in every process."""
+    return jax.device_put(value, NamedSharding(mesh, spec))
 
 
 def _first_mean(method: Method, setting: Setting, server: Tree, client: Tree, shard: Shard) -> Tree:

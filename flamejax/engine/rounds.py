@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from flamejax import tree
-from flamejax.engine.cohort import draw, send, send_back
+from flamejax.engine.cohort import deal_out, select, send, send_back
 from flamejax.engine.devices import AXIS
 from flamejax.engine.messages import center_of, combine, conspire
 from flamejax.engine.visit import Cohort, visit
@@ -39,7 +39,8 @@ class State(NamedTuple):
     round: Any  # scalar: rounds done
     server: Tree
     clients: Any  # a Client, stacked [slots, ...]
-    mean: Tree  # what the server heard last
+    mean: Tree  # what the server heard last,
+    lost: Tree | None  # and what rounding has taken from it, where it is a running sum
 
 
 class RoundInfo(NamedTuple):
@@ -63,7 +64,8 @@ class Setting(NamedTuple):
     arrays: Tree  # the federation's
     counts: Any  # [C + 1, 3], the last row is zero
     client: Any  # [slots] the client in each slot, C where it is empty
-    slot: Any  # [C + 1] the slot of each client
+    present: Any  # [n] the clients in slots, in order; C at the end, if there are fewer
+    slot: Any  # [n] their slots
     malicious: Any  # [C + 1] bool
     weight: Any  # [C + 1] weights in the mean; those of all clients sum to 1
 
@@ -88,11 +90,11 @@ def make_shard(federation: Federation, setting: Setting, client: Array) -> Shard
 
 def make_evaluate(
     method: Method, model: Model, federation: Federation, width: int
-) -> Callable[[State, Setting], Sums]:
-    """Figures of every benign client of this device, [slots, ...]; others' are zero."""
+) -> Callable[[State, Setting, Cohort], Sums]:
+    """Figures of a cohort on this device, [k, ...]."""
     scores = score(model, federation)
 
-    def evaluate(state: State, setting: Setting) -> Sums:
+    def evaluate(state: State, setting: Setting, cohort: Cohort) -> Sums:
         def one(client: Client, number: Array) -> tuple[None, None, Sums]:
             shared, personal = method.models(state.server, client.state)
             if method.personalize:
@@ -100,10 +102,9 @@ def make_evaluate(
                 with jax.named_scope("client"):
                     personal = method.personalize(setting.hyper, state.server, client.state, shard)
             models = (personal,) if shared is None else (personal, shared)
-            counts = jnp.where(setting.malicious[number], 0, setting.counts[number])
-            return None, None, scores(setting.arrays, counts, number, models)
+            return None, None, scores(setting.arrays, setting.counts[number], number, models)
 
-        return visit(one, state.clients, everyone(setting), width, federation.clients)[2]
+        return visit(one, state.clients, cohort, width, federation.clients)[2]
 
     return evaluate
 
@@ -115,8 +116,8 @@ class Rules(NamedTuple):
     attack: Attack
     aggregator: Aggregator
     selected: int  # clients per round
+    clients: int  # in all
     on_nonfinite: str
-    resum_every: int
 
     @property
     def stacked(self) -> bool:
@@ -127,6 +128,20 @@ class Rules(NamedTuple):
     def keeps_messages(self) -> bool:
         """The server's memory of a client is not a function of the client's state."""
         return bool(self.method.last_message) and (self.stacked or bool(self.attack.craft))
+
+    @property
+    def everyone_speaks(self) -> bool:
+        return self.selected == self.clients
+
+    @property
+    def running(self) -> bool:
+        """The mean is last round's, plus what has changed."""
+        return bool(self.method.last_message) and not (self.stacked or self.everyone_speaks)
+
+    @property
+    def needs_all(self) -> bool:
+        """A round looks at the states of clients that were not selected, too."""
+        return self.everyone_speaks or (bool(self.method.last_message) and self.stacked)
 
 
 class Heard(NamedTuple):
@@ -143,7 +158,6 @@ def make_round(
 ) -> Callable[[Setting, State], tuple[State, RoundInfo]]:
     method, attack, aggregator = rules.method, rules.attack, rules.aggregator
     clients, selected, recall = federation.clients, rules.selected, method.last_message
-    everyone_speaks = selected == clients
 
     def remembered(setting: Setting, client: Client, shard: Shard) -> Tree:
         assert recall
@@ -160,7 +174,7 @@ def make_round(
                 ok, lambda: tree.scale(weight, message), lambda: tree.zeros_like(message)
             )
         last = partial(remembered, setting, client, shard)
-        if everyone_speaks:
+        if rules.everyone_speaks:
             return tree.scale(weight, lax.cond(ok, lambda: message, last))
         change = tree.scale(weight, tree.subtract(message, last()))
         return tree.where(ok, change, tree.zeros_like(message))
@@ -237,43 +251,36 @@ def make_round(
         groups = jnp.pad(steps, (0, -len(steps) % width)).reshape(-1, width)
         return width * jnp.sum(jnp.max(groups, axis=1), dtype=jnp.int32)
 
-    def exact_mean(setting: Setting, store: Client) -> Tree:
-        """The mean of all last messages, summed afresh."""
-
-        def one(client: Client, number: Array) -> tuple[None, Tree, None]:
-            message = remembered(setting, client, make_shard(federation, setting, number))
-            return None, tree.scale(setting.weight[number], message), None
-
-        return lax.psum(visit(one, store, everyone(setting), width, clients)[1], AXIS)
-
-    def hear(setting: Setting, state: State, store: Client, heard: Heard) -> tuple[Tree, Array]:
-        """What the server makes of the messages, and whether there was anything to hear."""
+    def hear(
+        setting: Setting, state: State, store: Client, heard: Heard
+    ) -> tuple[Tree, Tree | None, Array]:
+        """What the server makes of the messages, what rounding takes from it, and whether there
+        was anything to hear."""
         if rules.stacked:
             messages, weights = heard.messages, heard.weights
             if recall:  # absent clients' last messages count too
                 messages, weights = store.sent, setting.weight[setting.client]
             center = center_of(method, state.server, state.mean)
             mean = combine(aggregator, setting.aggregator, messages, weights, center)
-            return mean, lax.psum(jnp.sum(weights), AXIS) > 0
+            return mean, None, lax.psum(jnp.sum(weights), AXIS) > 0
         total, weight = lax.psum((heard.total, heard.weight), AXIS)
         if not recall:
-            return tree.scale(
-                1 / jnp.maximum(weight, jnp.finfo(weight.dtype).tiny), total
-            ), weight > 0
-        if everyone_speaks:
-            return total, jnp.array(True)
-        mean = lax.cond(
-            (state.round + 1) % rules.resum_every == 0,
-            lambda: exact_mean(setting, store),
-            lambda: tree.add(state.mean, total),
-        )
-        return mean, jnp.array(True)
+            least = jnp.finfo(weight.dtype).tiny
+            return tree.scale(1 / jnp.maximum(weight, least), total), None, weight > 0
+        if not rules.running:
+            return total, None, jnp.array(True)
+        # Kahan's sum: what a long run of small changes loses to rounding comes back
+        change = tree.add(total, state.lost)
+        mean = tree.add(state.mean, change)
+        return mean, tree.subtract(change, tree.subtract(mean, state.mean)), jnp.array(True)
 
     def train_selected(setting: Setting, state: State) -> tuple[Client, Heard, RoundInfo]:
-        key = jax.random.fold_in(jax.random.fold_in(setting.key, state.round), clients)
-        work, rows = setting.counts[:, TRAIN], len(setting.client)
+        rows = len(setting.client)
         with jax.named_scope("select"):
-            cohorts, trips = draw(key, selected, work, setting.slot, rows, devices)
+            ids = select(setting.key, state.round, selected, clients)
+            slot = setting.slot[jnp.searchsorted(setting.present, ids)]
+            work = setting.counts[ids, TRAIN]
+            cohorts, trips = deal_out(ids, slot, work, clients, rows, devices)
             cohort = jax.tree.map(lambda x: x[lax.axis_index(AXIS)], cohorts)
             store = state.clients if devices == 1 else send(state.clients, trips)
         store, heard, log = train(setting, state, store, cohort)
@@ -281,15 +288,15 @@ def make_round(
             return store if devices == 1 else send_back(store, trips), heard, log
 
     def round(setting: Setting, state: State) -> tuple[State, RoundInfo]:
-        if not everyone_speaks:
+        if not rules.everyone_speaks:
             store, heard, log = train_selected(setting, state)
         else:
             store, heard, log = train(setting, state, state.clients, everyone(setting))
         with jax.named_scope("mean"):
-            mean, anything = hear(setting, state, store, heard)
+            mean, lost, anything = hear(setting, state, store, heard)
             server = method.server(setting.hyper, state.server, mean)
             server, mean = tree.where(anything, (server, mean), (state.server, state.mean))
-        return State(state.round + 1, server, store, mean), gather(log)
+        return State(state.round + 1, server, store, mean, lost), gather(log)
 
     @jax.named_scope("mean")
     def gather(log: RoundInfo) -> RoundInfo:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,8 +16,8 @@ from flamejax.types import Tree
 class Cohort(NamedTuple):
     """Clients to visit: where their states are, and who they are."""
 
-    rows: Array  # [n]
-    ids: Array  # [n], C for nobody
+    rows: Any  # [n]
+    ids: Any  # [n], C for nobody
 
 
 def visit(
