@@ -75,6 +75,12 @@ def parser() -> Parser:
 def _add_run(command: argparse.ArgumentParser, help_on_set: str) -> None:
     add_settings(command, help_on_set)
     command.add_argument("--out", type=Path, metavar="DIR", help="results; default: runs/...")
+    command.add_argument(
+        "--against",
+        choices=("rounds", "bytes"),
+        default="rounds",
+        help="the horizontal axis of curves.png: rounds, or bytes sent up and down",
+    )
     command.add_argument("--quiet", action="store_true", help="no progress bar and no table")
     command.add_argument(
         "-v", "--verbose", action="store_true", help="say how the engine runs it, and why"
@@ -129,12 +135,15 @@ def run_command(options: argparse.Namespace) -> int:
 
     values, changes = settings(options)
     config = configs.make(configs.lay_over(values, changes))
+    if options.against == "bytes" and config.method.name == "local":
+        raise InputError("--against bytes: method.name = 'local' sends nothing; leave it out")
     data = catalog.stem(config.data.name)
     stem = f"{config.method.name}-{data}-{config.partition.name}-seed{config.seed}"
     out = options.out or records.default_path(stem)
     records.check_free(out)
 
     from flamejax.report import costs
+    from flamejax.report.curves import png
     from flamejax.report.terminal import show
     from flamejax.runner import run
 
@@ -143,6 +152,8 @@ def run_command(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         found = f"; what was measured is in {out}" if out.exists() else " before the first round"
         return _say(f"interrupted{found}", FAILED)
+    if options.against != "rounds":
+        records.write(out / "curves.png", png(result, options.against))
     if not options.quiet:
         show(result.summary, out)
         if options.profile:
@@ -160,7 +171,7 @@ def compare_command(options: argparse.Namespace) -> int:
     lists = METHODS if options.methods is None else options.methods, options.seeds, options.rates
     out = options.out or records.default_path("compare")
     try:
-        comparison = compare_all(values, changes, {}, *lists, out, options.quiet)
+        comparison = compare_all(values, changes, {}, *lists, out, options.quiet, options.against)
     except KeyboardInterrupt as stopped:
         same = "the same command" if options.out else f"the same command with --out {out}"
         done = f"; {stopped}, and {same} continues" if stopped.args else " before the first run"

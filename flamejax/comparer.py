@@ -12,6 +12,7 @@ import tempfile
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +72,12 @@ def compare_all(
     rates: str | Iterable[float] | None,
     out: str | Path | None,
     quiet: bool,
+    against: str = "rounds",
 ) -> Comparison:
-    """`compare` with the settings that change the config, and one's own data and model, apart."""
+    """`compare` with the settings that change the config, and one's own data and model, apart.
+
+    against: what curves.png is drawn against, "rounds" or "bytes" sent.
+    """
     base, runs = plan(config, changes, methods, seeds, rates)
     with _folder(None if out is None else Path(out), reusable=not own) as root:
         found = [_finished(run, root / run.path) for run in runs]  # before the first one starts
@@ -83,7 +88,7 @@ def compare_all(
                     found[number] = _carry_out(run, root / run.path, own, quiet)
             comparison = gather(runs, [record for record in found if record is not None])
             if out is not None:
-                _write(root, comparison, base)
+                _write(root, comparison, base, against)
         except KeyboardInterrupt:
             done = sum(record is not None for record in found)
             raise KeyboardInterrupt(f"{done} of {len(runs)} runs are done") from None
@@ -177,10 +182,11 @@ def _carry_out(run: Run, folder: Path, own: Mapping[str, Any], quiet: bool) -> R
     return record
 
 
-def _write(root: Path, comparison: Comparison, base: Config) -> None:
+def _write(root: Path, comparison: Comparison, base: Config, against: str) -> None:
+    curves = partial(pictures.draw_curves, against=against)
     records.write(root / "table.md", comparison.table().encode())
     records.write(root / "table.csv", table_csv(comparison.rows).encode())
-    records.write(root / "curves.png", pictures.png(pictures.draw_curves, comparison))
+    records.write(root / "curves.png", pictures.png(curves, comparison))
     records.write(root / "fairness.png", pictures.png(pictures.draw_fairness, comparison))
     whole = {
         "about": comparison.about,

@@ -22,10 +22,10 @@ class Comparison(NamedTuple):
     (global_lr, or None), "tuned" (whether that is the best of several), "seeds", "status"
     ("finished" or "diverged"), and of every figure of the last round the mean and the sample
     standard deviation over seeds: "pm_accuracy_mean", "pm_accuracy_std", "gm_loss_var_mean", ...;
-    None where there is no such figure.
+    None where there is no such figure. "bytes_up" and "bytes_down" are of all rounds of a run.
     rates: the same for every global_lr tried, in the order tried; one per method without rates.
-    curves: a dict per row: "round" [R], and "pm_accuracy", "gm_loss", ... [seeds, R], NaN where
-    there is no such model; empty for a method that diverged.
+    curves: a dict per row: "round" [R], "bytes" [R] sent up and down until then, and "pm_accuracy",
+    "gm_loss", ... [seeds, R], NaN where there is no such model; empty for a method that diverged.
     runs: a dict per run: "name", "label", "rate", "seed", "status", "folder" (below OUT).
     about: what all runs have in common: "data", "partition", "clients", "rounds", "seeds", ...;
     "measure" is "accuracy", or "loss" for a regression.
@@ -43,13 +43,13 @@ class Comparison(NamedTuple):
 
         return markdown(self)
 
-    def plot(self) -> Any:
-        """Test accuracy and loss against rounds, as a Matplotlib figure."""
+    def plot(self, against: str = "rounds") -> Any:
+        """Test accuracy and loss against "rounds", or "bytes" sent, as a Matplotlib figure."""
         import matplotlib.pyplot as plt
 
         from flamejax.report.comparison_figures import draw_curves
 
-        return draw_curves(plt.figure(layout="constrained"), self)
+        return draw_curves(plt.figure(layout="constrained"), self, against)
 
     def fairness(self) -> Any:
         """Accuracy against the variance of losses over clients, as a Matplotlib figure."""
@@ -73,7 +73,7 @@ def gather(runs: Sequence[Run], found: Sequence[Record]) -> Comparison:
         chosen = choose(candidates)
         tried += candidates
         rows.append(candidates[chosen])
-        curves.append(_curves([record.rows for _, record in groups[chosen]], rows[-1]["status"]))
+        curves.append(_curves([record for _, record in groups[chosen]], rows[-1]["status"]))
     keys = dict.fromkeys(key for row in tried for key in row)
     for row in tried:  # the rows among them; all get all columns
         row |= {key: None for key in keys if key not in row}
@@ -122,14 +122,21 @@ def _row(runs: Sequence[Run], found: Sequence[Record]) -> dict[str, Any]:
         "seeds": [run.config.seed for run in runs],
         "status": "finished" if finished else "diverged",
     }
-    last = [_flat({**r.rows[-1], **r.summary["last"]}) for r in found] if finished else []
+    last = [_last(record) for record in found] if finished else []
     names = [f"{model}_{figure}" for model in MODELS for figure in FIGURES]
+    names += ["bytes_up", "bytes_down"]
     for name in dict.fromkeys([*names, *(name for figures in last for name in figures)]):
         values = [figures[name] for figures in last if name in figures]
         whole = len(values) == len(runs)  # no mean over some of the seeds
         row[f"{name}_mean"] = float(np.mean(values)) if whole else None
         row[f"{name}_std"] = float(np.std(values, ddof=1)) if whole and len(values) > 1 else None
     return row
+
+
+def _last(record: Record) -> dict[str, float]:
+    """The figures of a finished run's last round, and what was sent until then."""
+    sent = {"up": record.summary["bytes_up"], "down": record.summary["bytes_down"]}
+    return _flat({**record.rows[-1], **record.summary["last"], "bytes": sent})
 
 
 def _flat(figures: Mapping[str, Any]) -> dict[str, float]:
@@ -159,13 +166,28 @@ def choose(candidates: Sequence[Mapping[str, Any]]) -> int:
     return int(np.argmax([merit(row) for row in candidates]))
 
 
-def _curves(rows: Sequence[Sequence[Mapping[str, Any]]], status: str) -> dict[str, np.ndarray]:
-    """The rows of each seed's metrics.jsonl -> arrays [seeds, R]."""
+def _curves(found: Sequence[Record], status: str) -> dict[str, np.ndarray]:
+    """The rows of each seed's metrics.jsonl -> arrays [seeds, R]; rounds and bytes are the same
+    for all."""
     if status != "finished":
         return {}
-    curves = {"round": np.array([row["round"] for row in rows[0]])}
+    rounds = [row["round"] for row in found[0].rows]
+    curves = {"round": np.array(rounds), "bytes": np.array(_sent(found[0]))}
     for model in MODELS:
         for figure in ("accuracy", "loss"):
-            values = [[(row[model] or {}).get(figure) for row in seed] for seed in rows]
+            values = [[(row[model] or {}).get(figure) for row in seed.rows] for seed in found]
             curves[f"{model}_{figure}"] = np.array(values, float)
     return curves
+
+
+def _sent(record: Record) -> list[int]:
+    """Bytes sent until each evaluated round. Rows of older folders do not say; there every round
+    sent the same."""
+    summary = record.summary
+    whole = summary["bytes_up"] + summary["bytes_down"]
+    return [
+        sum(row["bytes"][way] for way in ("up", "down"))
+        if "bytes" in row
+        else whole * row["round"] // summary["rounds"]
+        for row in record.rows
+    ]

@@ -25,7 +25,9 @@ STATISTICS = (
 
 
 class History:
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, engine: Engine) -> None:
+        self.up = engine.selected * engine.bytes_up  # bytes of all messages of a round,
+        self.down = engine.selected * engine.bytes_down  # and of its broadcasts
         self.selection = config.selection.on
         self.rounds = 0
         self.rows: list[dict[str, Any]] = []  # a row per evaluated round, as in metrics.jsonl
@@ -49,6 +51,7 @@ class History:
         }
         row = {
             "round": self.rounds,
+            "bytes": self.sent(),
             "train_loss": finite(train_loss),
             "nonfinite": self.nonfinite[self.rows[-1]["round"] if self.rows else 0 :],
             **summarize(evaluation.test),
@@ -61,10 +64,25 @@ class History:
             self.best = (self.rounds, evaluation)
         return row
 
+    def sent(self) -> dict[str, int]:
+        """Bytes from clients up to the server, and down from it; the totals are since round 0.
+
+        What is sent once for a whole run, such as seeds and numbers of samples, is not counted, nor
+        what only evaluation needs.
+        """
+        return {
+            "up_per_round": self.up,
+            "down_per_round": self.down,
+            "up": self.rounds * self.up,
+            "down": self.rounds * self.down,
+        }
+
     def columns(self) -> dict[str, np.ndarray]:
         """Metrics as arrays over evaluated rounds; figures that do not exist are NaN."""
         columns = {
             "round": np.array([row["round"] for row in self.rows], int),
+            "bytes_up": np.array([row["bytes"]["up"] for row in self.rows], int),
+            "bytes_down": np.array([row["bytes"]["down"] for row in self.rows], int),
             "train_loss": np.array([row["train_loss"] for row in self.rows], float),
             "nonfinite": np.array([sum(row["nonfinite"]) for row in self.rows], int),
             "gap": np.array([row["gap"] for row in self.rows], float),
@@ -114,8 +132,8 @@ class History:
             "clients_per_round": engine.selected,
             "parameters": engine.parameters,
             "padding_overhead": self.executed / self.steps if self.steps else None,
-            "bytes_up": self.rounds * engine.selected * engine.bytes_up,
-            "bytes_down": self.rounds * engine.selected * engine.bytes_down,
+            "bytes_up": self.sent()["up"],
+            "bytes_down": self.sent()["down"],
             "execution": engine.plan._asdict(),
             "selection": self.selection,
             "last": last,

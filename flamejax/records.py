@@ -5,7 +5,7 @@ metrics.jsonl     a line per evaluated round, no clock in it
 timings.jsonl     the clock
 clients.npz       per-client figures of the last and the best round
 environment.json  versions, backend, commit
-curves.png        accuracy and loss against rounds
+curves.png        accuracy and loss against rounds, or bytes sent
 profile/          with --profile: a trace of one round, and what its stages cost
 summary.json      written last: a folder without it is not a result
 """

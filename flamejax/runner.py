@@ -31,7 +31,7 @@ LONGEST_CALL = 8192  # passes through a model
 class Result(NamedTuple):
     """What a run found out.
 
-    `metrics` maps "round", "train_loss", "pm_accuracy", "gm_loss", ... to arrays with an entry per
+    `metrics` maps "round", "bytes_up", "pm_accuracy", "gm_loss", ... to arrays with an entry per
     evaluated round; `clients` holds per-client figures of the last and the best round; `summary`
     is the content of summary.json. `models(i)` are the global and client i's personalized
     parameters after the last round.
@@ -43,13 +43,13 @@ class Result(NamedTuple):
     summary: dict[str, Any]
     models: Callable[[int], tuple[Tree | None, Tree]]
 
-    def plot(self) -> Any:
-        """Accuracy and loss against rounds, as a Matplotlib figure."""
+    def plot(self, against: str = "rounds") -> Any:
+        """Accuracy and loss against "rounds", or "bytes" sent, as a Matplotlib figure."""
         import matplotlib.pyplot as plt
 
         from flamejax.report.curves import draw
 
-        return draw(plt.figure(figsize=(9, 3.6), layout="constrained"), self)
+        return draw(plt.figure(figsize=(9, 3.6), layout="constrained"), self, against)
 
 
 def run(
@@ -146,7 +146,7 @@ def _run(
         folder.write_json("environment.json", environment())
 
     traces = folder.path / "profile" if folder and profile else None
-    history, state, status = History(config), engine.state, "finished"
+    history, state, status = History(config, engine), engine.state, "finished"
     failure: BaseException | None = None
     try:
         state = _loop(config, engine, federation, history, folder, watch, stop, traces)

@@ -76,6 +76,8 @@ BAD = [
     (["rnu"], "'rnu'"),
     (["list", "method"], "'method'"),
     (["run", "--frobnicate"], "--frobnicate"),
+    (["run", "--against", "time"], "--against: invalid choice: 'time'"),
+    (["run", "--against", "bytes", *sets("method.name=local")], "'local' sends nothing"),
     (["run", "missing.toml"], "missing.toml: cannot read"),
     (["run", ""], "cannot read"),
     (["run", "syntax.toml"], "syntax.toml: not valid TOML"),
@@ -184,7 +186,8 @@ def test_metrics_hold_a_line_per_round_and_no_clock(first):
     rows = lines(first / "metrics.jsonl")
     assert [row["round"] for row in rows] == [1, 2, 3]
     for row in rows:
-        assert set(row) == {"round", "train_loss", "nonfinite", "gap", "selection", *MODELS}
+        names = {"round", "bytes", "train_loss", "nonfinite", "gap", "selection"}
+        assert set(row) == {*names, *MODELS}
         assert set(row["pm"]) == FIGURES
         assert 0 <= row["pm"]["accuracy"] <= 1
     assert all(row["seconds"] > 0 for row in lines(first / "timings.jsonl"))
@@ -202,13 +205,15 @@ def test_same_command_gives_the_same_bytes_quietly(first, tmp_path, capsys):
 @pytest.mark.usefixtures("_compile_once")
 def test_written_config_repeats_the_run(first, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert main(["run", str(first / "config.toml")]) == 0
+    assert main(["run", str(first / "config.toml"), "--against", "bytes"]) == 0
     folder = tmp_path / "runs" / "flame-mnist_mini-iid-seed0"
     for name in ("config.toml", "metrics.jsonl"):
         assert (folder / name).read_bytes() == (first / name).read_bytes()
     said = capsys.readouterr().out
     assert f"{summary(folder)['last']['pm']['accuracy']:.4f}" in said
     assert "Results: runs/flame-mnist_mini-iid-seed0" in said
+    assert "Traffic: 377 kB up, 377 kB down" in said  # 3 rounds, 4 clients, 7,850 parameters
+    assert (folder / "curves.png").read_bytes() != (first / "curves.png").read_bytes()
 
 
 def test_used_folder_is_left_alone(first, capsys):

@@ -143,7 +143,7 @@ def test_the_rate_shown_is_the_best_on_validation(done):
 def test_the_least_loss_variance_is_best(done):
     rows = table(done)
     cells = [line.split(" | ") for line in (done / "table.md").read_text().splitlines()]
-    cells = [row for row in cells if len(row) == 6][1:]
+    cells = [row for row in cells if len(row) == 7][1:]
     for column, figure, best in (
         (1, "pm_accuracy", max),
         (4, "pm_worst10", max),
@@ -163,6 +163,23 @@ def test_finished_runs_are_not_repeated(copy, done, carried_out):
     assert {path: path.stat().st_mtime_ns for path in (copy / "runs").rglob("*")} == stamps
     for name in ("table.md", "table.csv", "curves.png", "fairness.png"):
         assert (copy / name).read_bytes() == (done / name).read_bytes()
+
+
+def test_a_finished_comparison_is_drawn_again_against_bytes(copy, done, carried_out):
+    command = [*COMMAND, *CHOICE, "--out", str(copy), "--against", "bytes"]
+    assert main(command) == 0
+    drawn = (copy / "curves.png").read_bytes()
+    assert drawn != (done / "curves.png").read_bytes()
+    for path in copy.rglob("metrics.jsonl"):  # as they were before rows had bytes
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        assert all(row.pop("bytes") for row in rows)
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    (copy / "curves.png").unlink()
+    assert main(command) == 0
+    assert (copy / "curves.png").read_bytes() == drawn
+    for name in ("table.md", "table.csv", "fairness.png"):
+        assert (copy / name).read_bytes() == (done / name).read_bytes()
+    assert carried_out == []
 
 
 def test_unfinished_runs_are_done_again(copy, carried_out):
@@ -293,7 +310,9 @@ def test_python(tmp_path, monkeypatch, rng):
     assert found.rows[0]["seeds"] == [0, 1]
     assert found.curves[0]["pm_accuracy"].shape == (2, 1)
     assert "own data" in found.table()
-    assert len(found.plot().axes) == 2
+    assert len(found.plot().axes) == len(found.plot(against="bytes").axes) == 2
+    with pytest.raises(fj.InputError, match="against = 'time' should be 'rounds' or 'bytes'"):
+        found.plot(against="time")
     assert len(found.fairness().axes) == 1
     assert callable(fj.compare)  # the function, not a module of that name
     (tmp_path / "out" / "runs").mkdir(parents=True)

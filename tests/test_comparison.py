@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from matplotlib.colors import rgb_to_hsv
+from matplotlib.figure import Figure
 
 from flamejax import registry
 from flamejax.plan import plan
@@ -59,6 +60,23 @@ def test_best_is_bold_by_what_is_shown():
     assert cells[3][2:4] == ["\u2013", "\u2013"]
     assert "no usable global model" in found.table()
     assert " ± " not in imagine("flame", figures, seeds=[0]).table()
+
+
+def test_against_bytes():
+    found = imagine("flame,lp_proj,local", lambda *_: {}, rounds=50)
+    figure = draw_curves(Figure(), found, against="bytes")
+    sent = {50 * 10 * 2 * numbers * 4 / 1e6 for numbers in (10, 7850)}  # lp_proj, flame
+    for axes in figure.axes:
+        assert axes.get_xscale() == "log"
+        assert axes.get_xlabel().endswith("MB")
+        drawn = [line for line in axes.lines if line.get_transform() == axes.transData]
+        assert {line.get_xdata()[-1] for line in drawn} == sent
+        assert len(axes.lines) == len(drawn) + 1  # of local, all along
+    cells = [line.split(" | ") for line in found.table().splitlines() if " | " in line]
+    assert [row[-1] for row in cells] == ["traffic |", "31 MB |", "40 kB |", "0 bytes |"]
+    assert [row["bytes_up_mean"] for row in found.rows] == [15_700_000, 20_000, 0]
+    similar = imagine("flame,fedavg", lambda *_: {})
+    assert draw_curves(Figure(), similar, "bytes").axes[0].get_xscale() == "linear"
 
 
 def test_attack_is_named_and_its_clients_left_out():

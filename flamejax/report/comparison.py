@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from flamejax import registry
+from flamejax.catalog import size
 from flamejax.comparison import Comparison, merit
 
 MISSING = "\u2013"
@@ -57,7 +58,7 @@ def method_name(row: Mapping[str, Any]) -> str:
 def headings(comparison: Comparison) -> list[str]:
     oracle = {"HM": "HM (oracle)"} if comparison.about["selection"] == "test" else {}
     columns = COLUMNS[comparison.about["measure"]]
-    return ["method", *(oracle.get(heading, heading) for heading in columns)]
+    return ["method", *(oracle.get(heading, heading) for heading in columns), "traffic"]
 
 
 def cells(comparison: Comparison) -> list[list[tuple[str, bool]]]:
@@ -77,7 +78,14 @@ def cells(comparison: Comparison) -> list[list[tuple[str, bool]]]:
                 (missing if text is None else text + spread, text is not None and text == best)
             )
         columns.append(column)
+    columns.append([(_traffic(row), False) for row in rows])
     return [list(row) for row in zip(*columns, strict=True)]
+
+
+def _traffic(row: Mapping[str, Any]) -> str:
+    if row["status"] == "diverged":
+        return "diverged"
+    return size(row["bytes_up_mean"] + row["bytes_down_mean"])
 
 
 def _number(value: float | None, form: str) -> str | None:
@@ -125,6 +133,7 @@ def notes(comparison: Comparison) -> list[str]:
         f"Last round, test split; {many} are means over {over}{spread}. Bold: best of its column.",
         "PM: personalized models; GM: global model; HM: for each client the one of the two with "
         f"the better {split}.",
+        "Traffic: bytes sent up and down in all rounds of one run.",
     ]
     for label, group in groupby(comparison.rates, lambda row: row["label"]):
         tried = list(group)

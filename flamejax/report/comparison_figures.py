@@ -15,11 +15,10 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import MaxNLocator
 
 from flamejax.comparison import Comparison
 from flamejax.report.comparison import method_name, title
-from flamejax.report.curves import log_scale
+from flamejax.report.curves import log_scale, name_progress, progress
 
 GREY = "#555555"
 # a method looks the same in every picture
@@ -68,13 +67,14 @@ def _shade(color: str, number: int) -> tuple[float, float, float]:
     return colorsys.hls_to_rgb(hue, min(light, 0.82), saturation)
 
 
-def draw_curves(figure: Figure, comparison: Comparison) -> Figure:
+def draw_curves(figure: Figure, comparison: Comparison, against: str = "rounds") -> Figure:
     """Test accuracy on the left, unless it is a regression, test loss on the right; PM solid, GM
-    dashed."""
+    dashed; against "rounds", or "bytes" sent."""
     names = ["accuracy", "loss"] if comparison.about["measure"] == "accuracy" else ["loss"]
     figure.set_size_inches(10.5 if len(names) == 2 else 7, 3.9)
     panels = dict(zip(names, figure.subplots(1, len(names), squeeze=False)[0], strict=True))
     handles: list[Any] = []
+    ends: list[float] = []
     seen = styles(comparison.rows)
     several = Counter(row["method"] for row in comparison.rows)
     for row, curves, style in zip(comparison.rows, comparison.curves, seen, strict=True):
@@ -83,6 +83,11 @@ def draw_curves(figure: Figure, comparison: Comparison) -> Figure:
             label, models = f"{label}: diverged", []
         elif np.array_equal(curves["pm_loss"], curves["gm_loss"]):
             label, models = f"{label}: PM = GM", ["pm"]
+        x = progress(curves["round"], curves["bytes"], against) if curves else np.zeros(0)
+        if x.any():
+            ends.append(x[-1])
+        elif curves:
+            label += ": last round, nothing is sent"
         if several[row["method"]] == 1:
             style = style._replace(marker="")
         look: dict[str, Any] = {"color": style.color, "marker": style.marker, "ms": 4}
@@ -91,7 +96,7 @@ def draw_curves(figure: Figure, comparison: Comparison) -> Figure:
             for name, axes in panels.items():
                 values = curves[f"{model}_{name}"]
                 if np.isfinite(values).any():
-                    _line(axes, curves["round"], values, model, style)
+                    _line(axes, x, values, model, style)
     handles.append(Line2D([], [], color="none", label=" "))
     handles.append(Line2D([], [], color=GREY, ls="-", label="PM, personalized"))
     handles.append(Line2D([], [], color=GREY, ls="--", label="GM, global"))
@@ -102,24 +107,32 @@ def draw_curves(figure: Figure, comparison: Comparison) -> Figure:
     panels["loss"].set(ylabel="test loss, mean over clients")
     log_scale(panels["loss"])
     for axes in panels.values():
-        axes.set(xlabel="communication round")
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+        name_progress(axes, against)
+        if ends and max(ends) > 10 * min(ends):
+            axes.set_xscale("log")
+            axes.xaxis.set_major_formatter("{x:g}")
     _finish(figure, comparison, list(panels.values()))
     figure.legend(handles=handles, loc="outside right center", frameon=False, fontsize=9)
     return figure
 
 
-def _line(axes: Axes, rounds: np.ndarray, values: np.ndarray, model: str, style: Style) -> None:
-    """The mean over seeds of values [seeds, R], in the band between the least and the most."""
+def _line(axes: Axes, x: np.ndarray, values: np.ndarray, model: str, style: Style) -> None:
+    """The mean over seeds of values [seeds, R], in the band between the least and the most; what
+    the last round reached all along where x [R] is zero, for nothing was sent."""
     # dashes lie on top: another method's solid line may run where they do
     look: dict[str, Any] = {"linestyle": "-" if model == "pm" else "--"}
     look |= {"zorder": 2.2 if model == "pm" else 2.4, "lw": 1.5}
-    marker = style.marker or ("o" if len(rounds) < 3 else "")
-    look |= {"marker": marker, "markersize": 4, "markevery": max(1, len(rounds) // 8)}
-    axes.plot(rounds, values.mean(0), color=style.color, **look)
+    band: dict[str, Any] = {"color": style.color, "alpha": 0.14, "lw": 0, "zorder": 1}
+    if not x.any():
+        last = values[:, -1]
+        axes.axhline(last.mean(), color=style.color, **look)
+        axes.axhspan(last.min(), last.max(), **band)
+        return
+    marker = style.marker or ("o" if len(x) < 3 else "")
+    look |= {"marker": marker, "markersize": 4, "markevery": max(1, len(x) // 8)}
+    axes.plot(x, values.mean(0), color=style.color, **look)
     if len(values) > 1:
-        band: dict[str, Any] = {"alpha": 0.14, "lw": 0, "zorder": 1}
-        axes.fill_between(rounds, values.min(0), values.max(0), color=style.color, **band)
+        axes.fill_between(x, values.min(0), values.max(0), **band)
 
 
 class Point(NamedTuple):

@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
+from flamejax.errors import InputError
+from flamejax.registry import short
+
 if TYPE_CHECKING:
     from flamejax.runner import Result
 
 LINES = {"pm": "-", "gm": "--", "hm": ":"}
 COLOR, GREY = "#c1440e", "#666666"
+AXES = {"rounds": "communication round", "bytes": "sent up and down since round 0, MB"}
 
 
-def draw(figure: Figure, result: Result) -> Figure:
+def draw(figure: Figure, result: Result, against: str = "rounds") -> Figure:
     """Test accuracy on the left, losses on the right; for a regression losses only."""
     config, metrics = result.config, result.metrics
     classes = np.isfinite(metrics["pm_accuracy"]).any()
     panels = figure.subplots(1, 1 + classes, squeeze=False)[0]
     loss = panels[-1]
-    rounds = metrics["round"]
-    style = {"marker": "o", "markersize": 3} if len(rounds) < 3 else {}
+    x = progress(metrics["round"], metrics["bytes_up"] + metrics["bytes_down"], against)
+    if not x.all():
+        raise InputError("against = 'bytes': nothing was sent; draw it against 'rounds'")
+    style: dict[str, Any] = {"marker": "o", "markersize": 3} if len(x) < 3 else {}
     labels = {"pm": "PM", "gm": "GM", "hm": "HM"}
     if config.selection.on == "test":
         labels["hm"] = "HM (oracle)"
@@ -34,15 +40,14 @@ def draw(figure: Figure, result: Result) -> Figure:
             if np.isfinite(values).any() and not (name == "hm" and key == "loss" and classes):
                 label = labels[name] if key == "accuracy" else f"{labels[name]}, test"
                 width = 2.2 if name == "hm" else 1.5
-                axes.plot(rounds, values, line, color=COLOR, lw=width, label=label, **style)
-    loss.plot(rounds, metrics["train_loss"], "-", color=GREY, lw=1.2, label="training", **style)
+                axes.plot(x, values, line, color=COLOR, lw=width, label=label, **style)
+    loss.plot(x, metrics["train_loss"], "-", color=GREY, lw=1.2, label="training", **style)
     if classes:
         panels[0].set(ylabel="test accuracy, mean over clients")
     loss.set(ylabel="loss")
     log_scale(loss)
     for axes in panels:
-        axes.set(xlabel="communication round")
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        name_progress(axes, against)
         axes.grid(alpha=0.25, lw=0.6)
         axes.spines[["top", "right"]].set_visible(False)
         if axes.get_legend_handles_labels()[0]:
@@ -63,6 +68,19 @@ def draw(figure: Figure, result: Result) -> Figure:
     return figure
 
 
+def progress(rounds: np.ndarray, sent: np.ndarray, against: str) -> np.ndarray:
+    """What curves are drawn against: rounds [R], or the bytes sent until then [R] in MB."""
+    if against not in AXES:
+        raise InputError(f"against = {short(against)} should be {' or '.join(map(repr, AXES))}")
+    return rounds if against == "rounds" else sent / 1e6
+
+
+def name_progress(axes: Axes, against: str) -> None:
+    axes.set(xlabel=AXES[against])
+    if against == "rounds":
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+
+
 def log_scale(axes: Axes) -> None:
     """A logarithmic vertical axis with plain numbers, several of them on a short one as well."""
     axes.set_yscale("log")
@@ -73,8 +91,8 @@ def log_scale(axes: Axes) -> None:
     axes.yaxis.set_minor_formatter(NullFormatter())
 
 
-def png(result: Result) -> bytes:
+def png(result: Result, against: str = "rounds") -> bytes:
     buffer = io.BytesIO()
     figure = Figure(figsize=(9, 3.6), dpi=150, layout="constrained")
-    draw(figure, result).savefig(buffer, format="png")
+    draw(figure, result, against).savefig(buffer, format="png")
     return buffer.getvalue()

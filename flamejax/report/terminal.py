@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from flamejax.catalog import size
+
 Watcher = Callable[[int, Mapping[str, Any] | None], None]  # rounds done, figures if evaluated
 
 
@@ -80,6 +82,7 @@ def show(summary: Mapping[str, Any], folder: Path) -> None:
         console.print("This method has no usable global model.", highlight=False)
     console.print(
         f"* {measure} in round {best['round']}, the best by {best['chosen_on']} {measure}{oracle}",
+        f"Traffic: {size(summary['bytes_up'])} up, {size(summary['bytes_down'])} down.",
         f"{summary['rounds']} rounds in {summary['seconds']:.1f} s "
         f"({summary['compile_seconds']:.1f} s compiling, "
         f"{1000 * summary['round_seconds']:.1f} ms a round). Results: {folder}",
