@@ -273,6 +273,7 @@ def test_a_draw_places_every_selected_client_once(rng):
             jnp.asarray(work)[chosen],
             clients,
             rows,
+            guests,
             devices,
         )
         ids = np.asarray(cohorts.ids)
@@ -299,15 +300,16 @@ def test_a_draw_places_every_selected_client_once(rng):
 def test_small_steps_are_taken_side_by_side_on_cpu():
     steps = np.full((2, 50), 3)
     auto = make({}).engine
-    assert choose(auto, "cpu", steps, 50, 100 * 109_386).execution == "map"
-    tiny = choose(auto, "cpu", steps, 50, 4 * 570)
+    assert choose(auto, "cpu", steps, 2, 50, 100 * 109_386).execution == "map"
+    tiny = choose(auto, "cpu", steps, 2, 50, 4 * 570)
     assert (tiny.execution, tiny.width) == ("chunk", 50)
-    assert choose(auto, "cpu", steps, 50, 2**20 // 10).width == 10
+    assert choose(auto, "cpu", steps, 2, 50, 2**20 // 10).width == 10
     uneven = np.array([[100] + [1] * 49] * 2)
-    assert choose(auto, "cpu", uneven, 50, 10).width == 1
-    assert choose(auto, "gpu", steps, 50, 100 * 109_386).width == 50
+    assert choose(auto, "cpu", uneven, 2, 50, 10).width == 1
+    assert choose(auto, "gpu", steps, 2, 50, 100 * 109_386).width == 50
     assert (
-        "asked" in choose(make({"engine": {"execution": "vmap"}}).engine, "cpu", steps, 9, 1).reason
+        "asked"
+        in choose(make({"engine": {"execution": "vmap"}}).engine, "cpu", steps, 2, 50, 1).reason
     )
 
 

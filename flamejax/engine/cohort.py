@@ -46,21 +46,20 @@ def select(key: Array, number: Array, selected: int, clients: int) -> Array:
 
 
 def deal_out(
-    ids: Array, slot: Array, work: Array, clients: int, rows: int, devices: int
+    ids: Array, slot: Array, work: Array, clients: int, rows: int, guests: int, devices: int
 ) -> tuple[Cohort, Trips]:
     """For every device its cohort [D, k] of the selected, and who has to travel.
 
-    ids, slot, work: [s] of the selected; clients: how many there are; rows: of a device's store.
+    ids, slot, work: [s] of the selected; clients: how many there are; rows: of a device's store,
+    so many of them for guests. Without any, a device has its share of the selected already.
     """
     selected = len(ids)
     order = jnp.argsort(-work, stable=True)
     ids, slot, work = ids[order], slot[order], work[order]
     home, row = slot // rows, slot % rows
-    host, place = share_out(work, home, devices)
+    host, place = share_out(work, home, devices) if guests else (home, _rank(home, devices))
     away = host != home
-    came = jax.nn.one_hot(jnp.where(away, host, devices), devices, dtype=jnp.int32)
-    first_guest = rows - guest_rows(selected, clients, devices)
-    guest = first_guest + jnp.cumsum(came, axis=0)[jnp.arange(selected), host] - 1
+    guest = rows - guests + _rank(jnp.where(away, host, devices), devices)
     each = most_each(selected, devices)
     nobody = Cohort(rows=jnp.int32(rows - 1), ids=jnp.int32(clients))
     table = jax.tree.map(lambda x: jnp.full((devices, each), x), nobody)
@@ -71,6 +70,13 @@ def deal_out(
     order = jnp.argsort(~away, stable=True)
     trips = (x[order].astype(jnp.int32) for x in (home, row, host, guest))
     return table, Trips(jnp.sum(away, dtype=jnp.int32), *trips)
+
+
+def _rank(group: Array, groups: int) -> Array:
+    """[s] how many of the same group come before each; those of no group have any number."""
+    member = jax.nn.one_hot(group, groups, dtype=jnp.int32)
+    before = jnp.cumsum(member, axis=0) - member
+    return jnp.sum(before * member, axis=1)
 
 
 def share_out(work: Array, home: Array, devices: int) -> tuple[Array, Array]:

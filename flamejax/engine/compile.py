@@ -175,13 +175,18 @@ def _store(config: Config, ready: Ready, shelf: Shelf, scratch: Path | None) -> 
 def _where(ready: Ready, store: Store | None) -> str:
     if store is None:
         return f"the states of all {ready.rules.clients:,} clients are on the devices"
-    fit = f"{store.in_memory:,} of {ready.rules.clients:,} states in memory, and more on disk"
-    return f"the host keeps the states of clients that were ever selected: {fit}"
+    fit = min(store.in_memory, ready.rules.clients)
+    return (
+        "the host keeps the states of clients that were ever selected, up to "
+        f"{fit:,} of {ready.rules.clients:,} in memory and the rest on disk"
+    )
 
 
 def lower_rounds(ready: Ready, federation: Federation, rounds_per_call: int) -> Any:
     """(state, setting, rounds) -> (state, a row of info for each of at most `rounds_per_call`)."""
-    one_round = make_round(ready.rules, federation, ready.plan.devices, ready.plan.width)
+    one_round = make_round(
+        ready.rules, federation, ready.plan.devices, ready.plan.width, ready.guests
+    )
 
     def many(state: State, setting: Setting, rounds: Array) -> tuple[State, RoundInfo]:
         def body(i: Array, carry: tuple[State, RoundInfo]) -> tuple[State, RoundInfo]:

@@ -28,12 +28,14 @@ class Plan(NamedTuple):
         )
 
 
-def choose(settings: Engine, platform: str, steps: np.ndarray, cohort: int, step: int) -> Plan:
-    """The strategy for `cohort` clients per device.
+def choose(
+    settings: Engine, platform: str, steps: np.ndarray, devices: int, cohort: int, step: int
+) -> Plan:
+    """The strategy for `cohort` clients on each of some devices.
 
-    steps: [D, K] steps of each slot, per device by falling size; step: multiplications in one.
+    steps: [n, cohort] of clients as a device might have them, by falling size; step:
+    multiplications in one.
     """
-    devices = len(steps)
     execution, reason, most = settings.execution, "as asked", cohort
     if execution == "auto" and platform == "cpu":
         most = min(cohort, MOST_ON_CPU, SMALL_STEP // step)
@@ -50,6 +52,8 @@ def choose(settings: Engine, platform: str, steps: np.ndarray, cohort: int, step
         return Plan(execution, min(settings.chunk, cohort), devices, reason)
     widths = [w for w in (most, *(2**k for k in range(most.bit_length(), -1, -1))) if w <= most]
     width = next((w for w in widths if overhead(steps, w) <= MAX_OVERHEAD), 1)
+    if width == 1 and settings.execution == "auto":
+        execution, reason = "map", "clients are too uneven to run side by side"
     return Plan(execution, width, devices, reason)
 
 

@@ -44,6 +44,7 @@ class Ready(NamedTuple):
     client: Client  # what is kept of one that was never selected; on the host
     layout: Layout | None  # of all clients on the devices, or else
     shelf: Shelf | None  # for windows of them
+    guests: int  # slots of a device for clients of others
     evaluated: np.ndarray  # clients that evaluations look at, in order
     per_call: int  # rounds
 
@@ -81,12 +82,16 @@ def prepare(
         fit = window(config) // max(1, selected * tree.nbytes(shapes.client))
         per_call = max(1, min(per_call, fit))
         there = min(per_call * selected, federation.clients)
+        # the clients of one round are dealt evenly when they take their seats
+        guests = 0 if per_call == jax.process_count() == 1 else guests
         shelf = shelf_for(there, mesh, shapes.client, federation, guests)
     setting = _place(mesh, setting, SETTING)
     setting = setting if layout is None else take_seats(mesh, setting, layout)
     state, client = _start(initial, setting, init_key, mesh, rules, layout)
     evaluated = _evaluated(config, federation)
-    return Ready(mesh, plan, rules, setting, state, client, layout, shelf, evaluated, per_call)
+    return Ready(
+        mesh, plan, rules, setting, state, client, layout, shelf, guests, evaluated, per_call
+    )
 
 
 def _plan(
@@ -95,13 +100,18 @@ def _plan(
     """How many clients at a time."""
     work, devices = federation.counts[:, TRAIN], mesh.devices.size
     batch = min(getattr(config.method, "batch", 1), int(work.max()))
-    steps = np.sort(-(-work // batch))[::-1]  # dealt to the devices from the largest on
-    steps = np.pad(steps, (0, -len(steps) % devices)).reshape(-1, devices).T
+    rng = np.random.default_rng(0)
+    cohorts = 1 if selected == len(work) else 8  # to look at
+    drawn = np.stack([rng.choice(work, selected, replace=False) for _ in range(cohorts)])
+    steps = np.sort(-(-drawn // batch), axis=1)[:, ::-1]  # dealt from the largest on
+    each = most_each(selected, devices)
+    steps = np.pad(steps, ((0, 0), (0, devices * each - selected)))
     return choose(
         config.engine,
         mesh.devices.flat[0].platform,
-        steps,
-        cohort=most_each(selected, devices),
+        steps.reshape(cohorts, each, devices).swapaxes(1, 2).reshape(-1, each),
+        devices,
+        each,
         step=batch * parameters,
     )
 

@@ -154,7 +154,7 @@ class Heard(NamedTuple):
 
 
 def make_round(
-    rules: Rules, federation: Federation, devices: int, width: int
+    rules: Rules, federation: Federation, devices: int, width: int, guests: int
 ) -> Callable[[Setting, State], tuple[State, RoundInfo]]:
     method, attack, aggregator = rules.method, rules.attack, rules.aggregator
     clients, selected, recall = federation.clients, rules.selected, method.last_message
@@ -280,12 +280,12 @@ def make_round(
             ids = select(setting.key, state.round, selected, clients)
             slot = setting.slot[jnp.searchsorted(setting.present, ids)]
             work = setting.counts[ids, TRAIN]
-            cohorts, trips = deal_out(ids, slot, work, clients, rows, devices)
+            cohorts, trips = deal_out(ids, slot, work, clients, rows, guests, devices)
             cohort = jax.tree.map(lambda x: x[lax.axis_index(AXIS)], cohorts)
-            store = state.clients if devices == 1 else send(state.clients, trips)
+            store = send(state.clients, trips) if guests else state.clients
         store, heard, log = train(setting, state, store, cohort)
         with jax.named_scope("select"):
-            return store if devices == 1 else send_back(store, trips), heard, log
+            return send_back(store, trips) if guests else store, heard, log
 
     def round(setting: Setting, state: State) -> tuple[State, RoundInfo]:
         if not rules.everyone_speaks:
