@@ -28,6 +28,8 @@ DENSE = 2**30  # bytes of all clients' states that are kept on the devices unles
 WINDOW = 2**26  # bytes of states brought to the devices at a time, if a round needs no more
 MOST_EVALUATED = 10_000  # clients, unless asked otherwise
 
+QUICKLY = {"xla_backend_optimization_level": 0}  # to compile what runs once
+
 # what is split over the devices (by clients), and what each has whole
 SETTING = Setting(*[P()] * len(Setting._fields))._replace(client=P(AXIS))
 STATE = State(round=P(), server=P(), clients=P(AXIS), mean=P(), lost=P())
@@ -49,49 +51,102 @@ class Ready(NamedTuple):
     per_call: int  # rounds
 
 
+class Initial(NamedTuple):
+    """Before the first round."""
+
+    parameters: Tree  # of a model
+    server: Tree
+    client: Client
+    mean: Tree
+
+
+class Arranged(NamedTuple):
+    """What is decided before anything is placed."""
+
+    mesh: Mesh
+    rules: Rules
+    plan: Plan
+    initial: Callable[[Setting, Array], Initial]
+    dense: bool  # the states of all clients are on the devices
+    shapes: Client  # of what is kept of a client
+    guests: int
+    per_call: int
+
+
 def prepare(
     config: Config, method: Method, model: Model, federation: Federation, per_call: int = 1
 ) -> Ready:
     """Choose devices, a strategy and a store; place data and state."""
+    plan = arrange(config, method, model, federation, per_call)
+    mesh, rules, work = plan.mesh, plan.rules, federation.counts[:, TRAIN]
+    layout, shelf = None, None
+    if plan.dense:
+        layout = lay_out(work, mesh.devices.size, plan.guests)
+    else:
+        there = min(plan.per_call * rules.selected, federation.clients)
+        shelf = shelf_for(there, mesh, plan.shapes, federation, plan.guests)
+    init_key, setting = settings_of(config, rules, federation, layout)
+    setting = place(mesh, setting, SETTING)
+    state, client = _start(plan, setting, init_key, layout)
+    return Ready(
+        mesh,
+        plan.plan,
+        rules,
+        setting,
+        state,
+        client,
+        layout,
+        shelf,
+        plan.guests,
+        evaluated_clients(config, federation),
+        plan.per_call,
+    )
+
+
+def arrange(
+    config: Config, method: Method, model: Model, federation: Federation, per_call: int
+) -> Arranged:
     wanted = config.participation.clients_per_round
     selected = federation.clients if wanted == "all" else wanted
     mesh = make_mesh(config.engine.devices, useful=selected)
     rules = _rules(config, method, federation, selected)
+    initial = _initial(rules, model, federation)
+    init_key, setting = settings_of(config, rules, federation, None)
+    shapes = jax.eval_shape(initial, setting, init_key)
+    record = tree.nbytes(shapes.client)
+    plan = _plan(config, mesh, federation, selected, tree.size(shapes.parameters))
+    guests = guest_rows(selected, federation.clients, mesh.devices.size)
+    dense = _dense(config, rules, record)
+    if not dense:
+        per_call = max(1, min(per_call, window(config) // max(1, selected * record)))
+        if per_call == jax.process_count() == 1:
+            guests = 0  # a round's clients are dealt evenly when they take their seats
+    return Arranged(mesh, rules, plan, initial, dense, shapes.client, guests, per_call)
+
+
+def settings_of(
+    config: Config, rules: Rules, federation: Federation, layout: Layout | None
+) -> tuple[Array, Setting]:
+    """A key for the first state, and what rounds are told; not yet on the devices."""
     init_key, run_key = jax.random.split(jax.random.key(config.seed))
-    setting = Setting(
+    seats = layout._asdict() if layout else dict.fromkeys(Layout._fields)
+    return init_key, Setting(
         hyper=_traced(config.method),
         attack=_traced(config.attack),
         aggregator=_traced(config.aggregator),
         key=run_key,
         arrays=federation.arrays,
         counts=np.pad(federation.counts, ((0, 1), (0, 0))).astype(np.int32),
-        client=None,
-        present=None,
-        slot=None,
+        samples=np.asarray(federation.counts[:, TRAIN].sum(), _floats()),
+        **seats,
         malicious=np.append(federation.malicious, False),
         weight=_weights(rules, federation),
     )
-    initial = _initial(rules, model, federation)
-    shapes = jax.eval_shape(initial, setting, init_key)
-    plan = _plan(config, mesh, federation, selected, tree.size(shapes.parameters))
-    guests = guest_rows(selected, federation.clients, mesh.devices.size)
-    layout, shelf = None, None
-    if _dense(config, rules, tree.nbytes(shapes.client)):
-        layout = lay_out(federation.counts[:, TRAIN], mesh.devices.size, guests)
-    else:
-        fit = window(config) // max(1, selected * tree.nbytes(shapes.client))
-        per_call = max(1, min(per_call, fit))
-        there = min(per_call * selected, federation.clients)
-        # the clients of one round are dealt evenly when they take their seats
-        guests = 0 if per_call == jax.process_count() == 1 else guests
-        shelf = shelf_for(there, mesh, shapes.client, federation, guests)
-    setting = _place(mesh, setting, SETTING)
-    setting = setting if layout is None else take_seats(mesh, setting, layout)
-    state, client = _start(initial, setting, init_key, mesh, rules, layout)
-    evaluated = _evaluated(config, federation)
-    return Ready(
-        mesh, plan, rules, setting, state, client, layout, shelf, guests, evaluated, per_call
-    )
+
+
+def _floats() -> Any:
+    """The precision of the run."""
+    return jnp.zeros(()).dtype
 
 
 def _plan(
@@ -154,7 +209,7 @@ def shelf_for(
     return Shelf(mesh, clients, size, guests, shapes, federation.counts[:, TRAIN])
 
 
-def _evaluated(config: Config, federation: Federation) -> np.ndarray:
+def evaluated_clients(config: Config, federation: Federation) -> np.ndarray:
     """The benign clients, or as many of them as evaluations look at; drawn by the seed alone."""
     benign = np.flatnonzero(~federation.malicious)
     asked = config.eval_clients
@@ -183,20 +238,11 @@ def _rules(config: Config, method: Method, federation: Federation, selected: int
 def _weights(rules: Rules, federation: Federation) -> np.ndarray:
     """[C + 1] weights of the clients, summing to 1."""
     weights = rules.aggregator.weight(federation.counts[:, TRAIN].astype(float))
-    return np.append(weights / weights.sum(), 0.0).astype(jnp.zeros(()).dtype)
+    return np.append(weights / weights.sum(), 0.0).astype(_floats())
 
 
 def _traced(settings: Named) -> Any:
-    return jax.tree.map(lambda v: jnp.asarray(v, float), settings.hyper())
-
-
-class Initial(NamedTuple):
-    """Before the first round."""
-
-    parameters: Tree  # of a model
-    server: Tree
-    client: Client
-    mean: Tree
+    return jax.tree.map(lambda v: np.asarray(v, _floats()), settings.hyper())
 
 
 def _initial(
@@ -215,30 +261,30 @@ def _initial(
 
 
 def _start(
-    initial: Callable[[Setting, Array], Initial],
-    setting: Setting,
-    key: Array,
-    mesh: Mesh,
-    rules: Rules,
-    layout: Layout | None,
+    plan: Arranged, setting: Setting, key: Array, layout: Layout | None
 ) -> tuple[State, Client]:
     """Every client in the state of one that was never selected, and this one."""
 
     def start(setting: Setting, key: Array) -> tuple[State, Client]:
-        found = initial(setting, key)
-        stacked = None if layout is None else tree.stack(found.client, len(layout.client))
-        lost = tree.zeros_like(found.mean) if rules.running else None
-        state = State(jnp.zeros((), jnp.int32), found.server, stacked, found.mean, lost)
-        return state, found.client
+        return first_state(plan, setting, key, len(layout.client) if layout else None)
 
-    shardings = jax.tree.map(lambda spec: NamedSharding(mesh, spec), STATE)
-    # it runs once, so the time is in compiling it
-    quick = {"xla_backend_optimization_level": 0}
+    shardings = jax.tree.map(lambda spec: NamedSharding(plan.mesh, spec), STATE)
     placed = jax.jit(
-        start, out_shardings=(shardings, NamedSharding(mesh, P())), compiler_options=quick
+        start, out_shardings=(shardings, NamedSharding(plan.mesh, P())), compiler_options=QUICKLY
     )
     state, client = placed(setting, key)
     return state, jax.tree.map(np.asarray, client)
+
+
+def first_state(
+    plan: Arranged, setting: Setting, key: Array, slots: int | None
+) -> tuple[State, Client]:
+    """The state before the first round, with so many clients in it, and one of them."""
+    found = plan.initial(setting, key)
+    stacked = None if slots is None else tree.stack(found.client, slots)
+    lost = tree.zeros_like(found.mean) if plan.rules.running else None
+    state = State(jnp.zeros((), jnp.int32), found.server, stacked, found.mean, lost)
+    return state, found.client
 
 
 def take_seats(mesh: Mesh, setting: Setting, layout: Layout) -> Setting:
@@ -247,7 +293,7 @@ def take_seats(mesh: Mesh, setting: Setting, layout: Layout) -> Setting:
     return setting._replace(client=put(mesh, layout.client, P(AXIS)), present=present, slot=slot)
 
 
-def _place(mesh: Mesh, values: Tree, specs: Tree) -> Tree:
+def place(mesh: Mesh, values: Tree, specs: Tree) -> Tree:
     """Put every part of a named tuple on the mesh as its spec says."""
     return type(values)(
         *(put(mesh, value, spec) for value, spec in zip(values, specs, strict=True))

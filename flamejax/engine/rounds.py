@@ -63,6 +63,7 @@ class Setting(NamedTuple):
     key: Any
     arrays: Tree  # the federation's
     counts: Any  # [C + 1, 3], the last row is zero
+    samples: Any  # for training, of all clients
     client: Any  # [slots] the client in each slot, C where it is empty
     present: Any  # [n] the clients in slots, in order; C at the end, if there are fewer
     slot: Any  # [n] their slots
@@ -76,14 +77,13 @@ def everyone(setting: Setting) -> Cohort:
 
 
 def make_shard(federation: Federation, setting: Setting, client: Array) -> Shard:
-    counts, total = federation.counts[:, TRAIN], federation.counts[:, TRAIN].sum()
     samples = setting.counts[client, TRAIN]
     return Shard(
         client=client,
-        clients=len(counts),
+        clients=federation.clients,
         samples=samples,
-        largest=int(counts.max()),
-        share=samples.astype(float) / float(total),
+        largest=int(federation.counts[:, TRAIN].max()),
+        share=samples.astype(float) / setting.samples,
         read=lambda positions: federation.read(setting.arrays, client, positions),
     )
 
