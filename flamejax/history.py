@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from flamejax.config import Config
-from flamejax.engine import Engine, RoundInfo
+from flamejax.engine import Facts, RoundInfo
 from flamejax.evaluate import Evaluation, finite, gap, summarize
 from flamejax.federation import Federation
 
@@ -25,9 +25,9 @@ STATISTICS = (
 
 
 class History:
-    def __init__(self, config: Config, engine: Engine) -> None:
-        self.up = engine.selected * engine.bytes_up  # bytes of all messages of a round,
-        self.down = engine.selected * engine.bytes_down  # and of its broadcasts
+    def __init__(self, config: Config, facts: Facts) -> None:
+        self.up = facts.selected * facts.bytes_up  # bytes of all messages of a round,
+        self.down = facts.selected * facts.bytes_down  # and of its broadcasts
         self.selection = config.selection.on
         self.rounds = 0
         self.rows: list[dict[str, Any]] = []  # a row per evaluated round, as in metrics.jsonl
@@ -114,7 +114,7 @@ class History:
             arrays[f"{when}_hm_is_global"] = spread(evaluation.picks_global) == 1
         return arrays
 
-    def summary(self, engine: Engine, federation: Federation, seconds: float) -> dict[str, Any]:
+    def summary(self, facts: Facts, federation: Federation, seconds: float) -> dict[str, Any]:
         """The content of summary.json."""
         by_round = {row["round"]: row for row in self.rows}
         keys = ("round", *MODELS, "gap", "train_loss")
@@ -126,20 +126,21 @@ class History:
         return {
             "rounds": self.rounds,
             "seconds": seconds,
-            "compile_seconds": engine.compile_seconds,
+            "compile_seconds": facts.compile_seconds,
             "round_seconds": float(np.median(self.round_seconds)) if self.rounds else None,
             "clients": federation.clients,
-            "clients_per_round": engine.selected,
-            "parameters": engine.parameters,
+            "clients_per_round": facts.selected,
+            "parameters": facts.parameters,
             "padding_overhead": self.executed / self.steps if self.steps else None,
             "bytes_up": self.sent()["up"],
             "bytes_down": self.sent()["down"],
-            "execution": engine.plan._asdict(),
+            "execution": facts.plan._asdict(),
             "selection": self.selection,
             "last": last,
             "best": best,
             "benign_clients": int((~federation.malicious).sum()),
-            "evaluated_clients": len(engine.evaluated),
+            "evaluated_clients": len(facts.evaluated),
+            "together": facts.together,
             "nonfinite": sum(self.nonfinite),
         }
 

@@ -154,7 +154,7 @@ def cost_table(engine: Engine, path: Path, timings: list[dict[str, Any]]) -> dic
     memory = costs.memory(engine)
     return {
         "round": next(row["round"] for row in timings if row.get("traced")),
-        "devices": engine.plan.devices,
+        "devices": engine.facts.plan.devices,
         "programs": {
             name: {
                 "seconds": median(seconds[name]) if seconds[name] else None,

@@ -146,7 +146,7 @@ def _run(
         folder.write_json("environment.json", environment())
 
     traces = folder.path / "profile" if folder and profile else None
-    history, state, status = History(config, engine), engine.state, "finished"
+    history, state, status = History(config, engine.facts), engine.state, "finished"
     failure: BaseException | None = None
     try:
         state = _loop(config, engine, federation, history, folder, watch, stop, traces)
@@ -156,12 +156,12 @@ def _run(
     result = Result(
         config=config,
         metrics=history.columns(),
-        clients=history.client_arrays(federation, engine.evaluated),
+        clients=history.client_arrays(federation, engine.facts.evaluated),
         summary={
             "status": status,
             "data": "own" if "data" in own else config.data.name,
             "model": name,
-            **history.summary(engine, federation, time.perf_counter() - started),
+            **history.summary(engine.facts, federation, time.perf_counter() - started),
         },
         models=lambda client: engine.models(state, client),
     )
@@ -212,7 +212,7 @@ def _loop(
     stop: list[int],
     traces: Path | None,
 ) -> State:
-    state, counts = engine.state, federation.counts[engine.evaluated]
+    state, counts = engine.state, federation.counts[engine.facts.evaluated]
     while history.rounds < config.rounds:
         if stop:
             raise KeyboardInterrupt
@@ -234,7 +234,9 @@ def _loop(
         row, timing = None, {"round": history.rounds, "rounds": rounds, "seconds": seconds}
         if traced:
             timing["traced"] = True
-        lost = ~np.isfinite(log.loss) | (log.nonfinite == engine.selected)  # nothing finite came
+        lost = ~np.isfinite(log.loss) | (
+            log.nonfinite == engine.facts.selected
+        )  # nothing finite came
         if lost.any():
             bad = history.rounds - rounds + 1 + int(np.argmax(lost))
             raise _diverged(config, f"the training loss is not finite in round {bad}")

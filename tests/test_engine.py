@@ -211,8 +211,8 @@ def test_more_devices_than_there_are_is_refused():
 def test_bytes_and_parameters_are_counted():
     data = blobs(features=784, classes=10)
     _, _, eng = set_up(RAGGED, data, mlr(10))
-    assert eng.parameters == 7850
-    assert eng.bytes_up == eng.bytes_down == 4 * 7850
+    assert eng.facts.parameters == 7850
+    assert eng.facts.bytes_up == eng.facts.bytes_down == 4 * 7850
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,7 @@ def test_a_run_is_the_same_with_rows_made_anew_and_keeps_the_dual_identity(monke
     other = set_up(values("flame_lp_proj"), blobs(), small_net())
     assert other[2].state.server.projection.rows is None
     for _, _, eng in (ready, other):  # only w is sent
-        assert eng.bytes_up == eng.bytes_down == 4 * D_SUB
+        assert eng.facts.bytes_up == eng.facts.bytes_down == 4 * D_SUB
         assert eng.evaluate(eng.state).loss.shape[1] == 1  # one model, the personalized
 
     P = jax.tree.map(np.array, ready[2].state.server.projection)

@@ -5,7 +5,7 @@ over a mesh of devices with one axis, the clients'; on each device clients run `
 all of them updated in place.
 """
 
-from flamejax.engine.compile import Engine, build
+from flamejax.engine.compile import Engine, Facts, build
 from flamejax.engine.rounds import RoundInfo, State
 
-__all__ = ["Engine", "RoundInfo", "State", "build"]
+__all__ = ["Engine", "Facts", "RoundInfo", "State", "build"]

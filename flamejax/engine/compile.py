@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from jax import Array, lax
-from jax.sharding import NamedSharding
+from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from flamejax import tree
@@ -32,7 +32,9 @@ from flamejax.engine.prepare import (
     window,
 )
 from flamejax.engine.rounds import (
+    Client,
     RoundInfo,
+    Rules,
     Setting,
     State,
     make_evaluate,
@@ -51,6 +53,19 @@ from flamejax.types import Method, Model, Tree
 log = logging.getLogger("flamejax")
 
 
+class Facts(NamedTuple):
+    """What is known of a run before it starts."""
+
+    plan: Plan
+    selected: int  # clients per round
+    evaluated: np.ndarray  # [n] clients that evaluations look at, in order
+    parameters: int  # of one model
+    bytes_up: int  # one message
+    bytes_down: int  # one broadcast
+    compile_seconds: float
+    together: int  # runs in the same program
+
+
 class Engine(NamedTuple):
     """A run, compiled. Functions that take a state to `run` consume it."""
 
@@ -58,15 +73,9 @@ class Engine(NamedTuple):
     run: Callable[[State, int], tuple[State, RoundInfo]]  # some rounds; a row of info each
     stride: Callable[[int], int]  # rounds done -> how many to run next
     evaluate: Callable[[State], Sums]  # sums [n, ...] of the clients looked at, on the host
-    evaluated: np.ndarray  # [n] who they are, in order
     models: Callable[[State, int], tuple[Tree | None, Tree]]  # global, one personalized; NumPy
-    plan: Plan
+    facts: Facts
     store: Store | None  # the host's, if that keeps the states
-    selected: int  # clients per round
-    parameters: int  # of one model
-    bytes_up: int  # one message
-    bytes_down: int  # one broadcast
-    compile_seconds: float
     programs: dict[str, Any]  # "rounds" and "evaluation", as JAX compiled them
 
 
@@ -104,14 +113,44 @@ def build(
         memory.argument_size_in_bytes / 1e6,
     )
 
-    def stride(done: int) -> int:
-        to_evaluation = config.eval_every - done % config.eval_every
-        return max(0, min(ready.per_call, to_evaluation, config.rounds - done))
-
+    stride = stride_of(config, ready.per_call)
     if store is None or shelf is None:
         hold = hold_all(ready, rounds, evaluation)
     else:
         hold = hold_touched(ready, rounds, evaluation, shelf, store, stride)
+
+    take_out = models_of(method, federation)
+
+    def models(state: State, client: int) -> tuple[Tree | None, Tree]:
+        return take_out(ready.setting, state.server, hold.one(state, client), client)
+
+    facts = facts_of(ready.rules, ready.plan, ready.state, ready.client, compile_seconds)
+    return Engine(
+        state=ready.state,
+        run=hold.run,
+        stride=stride,
+        evaluate=hold.evaluate,
+        models=models,
+        facts=facts._replace(evaluated=ready.evaluated),
+        store=store,
+        programs={"rounds": rounds, "evaluation": evaluation},
+    )
+
+
+def stride_of(config: Config, per_call: int) -> Callable[[int], int]:
+    """Rounds done -> how many to run next."""
+
+    def stride(done: int) -> int:
+        to_evaluation = config.eval_every - done % config.eval_every
+        return max(0, min(per_call, to_evaluation, config.rounds - done))
+
+    return stride
+
+
+def models_of(
+    method: Method, federation: Federation
+) -> Callable[[Setting, Tree, Client, int], tuple[Tree | None, Tree]]:
+    """(setting, server, what is kept of a client, its number) -> global and personalized model."""
 
     @jax.jit
     def personalize(setting: Setting, server: Tree, client: Tree, number: Array) -> Tree:
@@ -119,34 +158,37 @@ def build(
         shard = make_shard(federation, setting, number)
         return method.personalize(setting.hyper, server, client, shard)
 
-    def models(state: State, client: int) -> tuple[Tree | None, Tree]:
-        one = hold.one(state, client).state
-        server = jax.tree.map(np.asarray, state.server)
-        shared, personal = method.models(server, one)
+    def models(
+        setting: Setting, server: Tree, client: Client, number: int
+    ) -> tuple[Tree | None, Tree]:
+        server = jax.tree.map(np.asarray, server)
+        shared, personal = method.models(server, client.state)
         if method.personalize:
-            personal = personalize(ready.setting, server, one, np.int32(client))
+            personal = personalize(setting, server, client.state, np.int32(number))
         return jax.tree.map(np.asarray, (shared, personal))
 
-    sizes = jax.eval_shape(
+    return models
+
+
+def facts_of(
+    rules: Rules, plan: Plan, state: State, client: Client, compile_seconds: float
+) -> Facts:
+    """Of one run, given its state, or shapes of it."""
+    method = rules.method
+    model, broadcast = jax.eval_shape(
         lambda server, client: (method.models(server, client)[1], method.broadcast(server)),
-        ready.state.server,
-        ready.client.state,
+        state.server,
+        client.state,
     )
-    return Engine(
-        state=ready.state,
-        run=hold.run,
-        stride=stride,
-        evaluate=hold.evaluate,
-        evaluated=ready.evaluated,
-        models=models,
-        plan=ready.plan,
-        store=store,
-        selected=ready.rules.selected,
-        parameters=tree.size(sizes[0]),
-        bytes_up=tree.nbytes(ready.state.mean),
-        bytes_down=tree.nbytes(sizes[1]),
+    return Facts(
+        plan=plan,
+        selected=rules.selected,
+        evaluated=np.arange(rules.clients),
+        parameters=tree.size(model),
+        bytes_up=tree.nbytes(state.mean),
+        bytes_down=tree.nbytes(broadcast),
         compile_seconds=compile_seconds,
-        programs={"rounds": rounds, "evaluation": evaluation},
+        together=1,
     )
 
 
@@ -187,41 +229,48 @@ def lower_rounds(ready: Ready, federation: Federation, rounds_per_call: int) -> 
     one_round = make_round(
         ready.rules, federation, ready.plan.devices, ready.plan.width, ready.guests
     )
+    many = many_rounds(one_round, rounds_per_call)
+    state, setting = ready.state, ready.setting
+    if ready.shelf is not None:
+        state = state._replace(clients=ready.shelf.stacked())
+        setting = take_seats(ready.mesh, setting, ready.shelf.seat(np.zeros(0, np.int32)))
+    on_mesh = over(ready.mesh, many, (STATE, SETTING, P()), (STATE, P()))
+    return jax.jit(on_mesh, donate_argnums=0).lower(state, setting, np.int32(0))
 
+
+def many_rounds(
+    one_round: Callable[[Setting, State], tuple[State, RoundInfo]], most: int
+) -> Callable[[State, Setting, Array], tuple[State, RoundInfo]]:
     def many(state: State, setting: Setting, rounds: Array) -> tuple[State, RoundInfo]:
         def body(i: Array, carry: tuple[State, RoundInfo]) -> tuple[State, RoundInfo]:
             state, rows = carry
             state, info = one_round(setting, state)
             return state, jax.tree.map(lambda rows, row: rows.at[i].set(row), rows, info)
 
-        return lax.fori_loop(0, rounds, body, (state, tree.stack(no_round(), rounds_per_call)))
+        return lax.fori_loop(0, rounds, body, (state, tree.stack(no_round(), most)))
 
-    state, setting = ready.state, ready.setting
-    if ready.shelf is not None:
-        state = state._replace(clients=ready.shelf.stacked())
-        setting = take_seats(ready.mesh, setting, ready.shelf.seat(np.zeros(0, np.int32)))
-    on_mesh = _over(ready, many, (STATE, SETTING, P()), (STATE, P()))
-    return jax.jit(on_mesh, donate_argnums=0).lower(state, setting, np.int32(0))
+    return many
 
 
 def lower_evaluation(
     ready: Ready, model: Model, federation: Federation, shelf: Shelf | None = None
 ) -> Any:
     """(state, setting, cohort [D * k]) -> sums of the cohort [D * k, ...]."""
-    scores = make_evaluate(ready.rules.method, model, federation, ready.plan.width)
-
-    def evaluate(state: State, setting: Setting, cohort: Cohort) -> Sums:
-        return lax.all_gather(scores(state, setting, cohort), AXIS, tiled=True)
-
+    evaluate = gathered(make_evaluate(ready.rules.method, model, federation, ready.plan.width))
     state, devices = ready.state, ready.mesh.devices.size
     if shelf is not None:
         state, rows = state._replace(clients=shelf.stacked()), shelf.slots * devices
     else:
         rows = len(looked_at(ready).ids)
     seats = jax.ShapeDtypeStruct((rows,), np.int32, sharding=NamedSharding(ready.mesh, P(AXIS)))
-    on_mesh = _over(ready, evaluate, (STATE, SETTING, P(AXIS)), P())
+    on_mesh = over(ready.mesh, evaluate, (STATE, SETTING, P(AXIS)), P())
     return jax.jit(on_mesh).lower(state, ready.setting, Cohort(seats, seats))
 
 
-def _over(ready: Ready, f: Callable[..., Any], inputs: tuple, outputs: Any) -> Callable[..., Any]:
-    return jax.shard_map(f, mesh=ready.mesh, in_specs=inputs, out_specs=outputs, check_vma=False)
+def gathered(scores: Callable[[State, Setting, Cohort], Sums]) -> Callable[..., Sums]:
+    """The sums of the cohorts of all devices."""
+    return lambda *of: lax.all_gather(scores(*of), AXIS, tiled=True)
+
+
+def over(mesh: Mesh, f: Callable[..., Any], inputs: tuple, outputs: Any) -> Callable[..., Any]:
+    return jax.shard_map(f, mesh=mesh, in_specs=inputs, out_specs=outputs, check_vma=False)

@@ -57,6 +57,19 @@ def choose(
     return Plan(execution, width, devices, reason)
 
 
+def beside(plan: Plan, platform: str, step: int, each: int, steps: np.ndarray) -> int:
+    """How many runs to compute side by side, where each has `each` clients on a device.
+
+    steps: [R, C] of all runs' clients, by falling size. A divisor of R.
+    """
+    runs = len(steps)
+    uneven = steps.max(0).sum() * runs > MAX_OVERHEAD * steps.sum()
+    if plan.width < each or uneven:  # not even a run's own clients are all side by side
+        return 1
+    most = min(MOST_ON_CPU, SMALL_STEP // step) // each if platform == "cpu" else runs
+    return max(n for n in range(1, runs + 1) if runs % n == 0 and n <= max(1, most))
+
+
 def overhead(steps: np.ndarray, width: int) -> float:
     """Steps executed over steps needed when `width` neighbours wait for the slowest of them."""
     slots = steps.shape[1]

@@ -66,6 +66,7 @@ class Arranged(NamedTuple):
     mesh: Mesh
     rules: Rules
     plan: Plan
+    step: int  # multiplications in one
     initial: Callable[[Setting, Array], Initial]
     dense: bool  # the states of all clients are on the devices
     shapes: Client  # of what is kept of a client
@@ -114,14 +115,15 @@ def arrange(
     init_key, setting = settings_of(config, rules, federation, None)
     shapes = jax.eval_shape(initial, setting, init_key)
     record = tree.nbytes(shapes.client)
-    plan = _plan(config, mesh, federation, selected, tree.size(shapes.parameters))
+    step = batch_of(config, federation) * tree.size(shapes.parameters)
+    plan = _plan(config, mesh, federation, selected, step)
     guests = guest_rows(selected, federation.clients, mesh.devices.size)
     dense = _dense(config, rules, record)
     if not dense:
         per_call = max(1, min(per_call, window(config) // max(1, selected * record)))
         if per_call == jax.process_count() == 1:
             guests = 0  # a round's clients are dealt evenly when they take their seats
-    return Arranged(mesh, rules, plan, initial, dense, shapes.client, guests, per_call)
+    return Arranged(mesh, rules, plan, step, initial, dense, shapes.client, guests, per_call)
 
 
 def settings_of(
@@ -149,12 +151,10 @@ def _floats() -> Any:
     return jnp.zeros(()).dtype
 
 
-def _plan(
-    config: Config, mesh: Mesh, federation: Federation, selected: int, parameters: int
-) -> Plan:
+def _plan(config: Config, mesh: Mesh, federation: Federation, selected: int, step: int) -> Plan:
     """How many clients at a time."""
     work, devices = federation.counts[:, TRAIN], mesh.devices.size
-    batch = min(getattr(config.method, "batch", 1), int(work.max()))
+    batch = batch_of(config, federation)
     rng = np.random.default_rng(0)
     cohorts = 1 if selected == len(work) else 8  # to look at
     drawn = np.stack([rng.choice(work, selected, replace=False) for _ in range(cohorts)])
@@ -167,8 +167,13 @@ def _plan(
         steps.reshape(cohorts, each, devices).swapaxes(1, 2).reshape(-1, each),
         devices,
         each,
-        step=batch * parameters,
+        step,
     )
+
+
+def batch_of(config: Config, federation: Federation) -> int:
+    """Samples in a step."""
+    return min(getattr(config.method, "batch", 1), int(federation.counts[:, TRAIN].max()))
 
 
 def _dense(config: Config, rules: Rules, record: int) -> bool:

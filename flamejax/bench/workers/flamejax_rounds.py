@@ -74,8 +74,8 @@ def main(folder: str, *changes: str) -> None:
     protocol.serve(
         {"train": train, "evaluate": evaluate},
         version=f"flamejax {flamejax.__version__}",
-        compile_seconds=engine.compile_seconds,
-        plan=str(engine.plan),
+        compile_seconds=engine.facts.compile_seconds,
+        plan=str(engine.facts.plan),
         memory=memory(engine),
     )
 

@@ -1,0 +1,292 @@
+"""Several runs in one program: other seeds, other values of traced settings.
+
+Their states and settings are stacked along an axis of runs. Every run is computed as if it were
+alone: small ones side by side, others one after another, which on a CPU is faster.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from flamejax.cache import keep_programs
+from flamejax.config import Config
+from flamejax.engine.cohort import most_each
+from flamejax.engine.compile import (
+    Facts,
+    facts_of,
+    gathered,
+    many_rounds,
+    models_of,
+    over,
+    stride_of,
+)
+from flamejax.engine.devices import AXIS, Layout, lay_out
+from flamejax.engine.execution import beside
+from flamejax.engine.hold import cohort_in, in_order
+from flamejax.engine.prepare import (
+    QUICKLY,
+    SETTING,
+    STATE,
+    Arranged,
+    arrange,
+    batch_of,
+    evaluated_clients,
+    first_state,
+    place,
+    put,
+    settings_of,
+)
+from flamejax.engine.rounds import RoundInfo, Setting, State, make_evaluate, make_round
+from flamejax.engine.visit import Cohort
+from flamejax.errors import InputError
+from flamejax.evaluate import Sums
+from flamejax.federation import TRAIN, Federation
+from flamejax.types import Method, Model, Tree
+
+log = logging.getLogger("flamejax")
+
+# as for one run, behind an axis of runs
+STATES = STATE._replace(clients=P(None, AXIS))
+SETTINGS = SETTING._replace(client=P(None, AXIS))
+
+
+class Pack(NamedTuple):
+    """Runs, compiled together. Lists have an entry for each of them."""
+
+    state: State  # stacked [R, ...]
+    run: Callable[[State, int], tuple[State, list[RoundInfo]]]
+    stride: Callable[[int], int]
+    evaluate: Callable[[State], list[Sums]]
+    models: Callable[[State, int, int], tuple[Tree | None, Tree]]  # of a run and a client
+    facts: list[Facts]
+
+
+def build_pack(
+    configs: Sequence[Config],
+    method: Method,
+    model: Model,
+    federations: Sequence[Federation],
+    rounds_per_call: int,
+) -> Pack:
+    """Compile runs that differ only in seeds and in traced settings."""
+    keep_programs()
+    # sizes that bound those of all runs; what each has is traced
+    bound = federations[0]._replace(counts=np.maximum.reduce([f.counts for f in federations]))
+    plan = arrange(configs[0], method, model, bound, rounds_per_call)
+    if not plan.dense:
+        raise InputError("clients' states are too large for several runs at once; use --pack 1")
+    devices = plan.plan.devices
+    layouts = [lay_out(f.counts[:, TRAIN], devices, plan.guests) for f in federations]
+    told = [
+        settings_of(config, plan.rules, federation, layout)
+        for config, federation, layout in zip(configs, federations, layouts, strict=True)
+    ]
+    settings, axes = _stack([setting for _, setting in told])
+    settings = place(plan.mesh, settings, SETTINGS)
+    slots = len(layouts[0].client)
+    state, client = _start(plan, settings, axes, jnp.stack([key for key, _ in told]), slots)
+    evaluated = [evaluated_clients(*pair) for pair in zip(configs, federations, strict=True)]
+    seats = _cohorts(layouts, evaluated, plan)
+    cohorts = put(plan.mesh, seats, P(None, AXIS))
+
+    runs, clients, batch = len(configs), plan.rules.clients, batch_of(configs[0], bound)
+    steps = np.stack([np.sort(-(-f.counts[:, TRAIN] // batch))[::-1] for f in federations])
+    platform, each = plan.mesh.devices.flat[0].platform, most_each(plan.rules.selected, devices)
+    group = beside(plan.plan, platform, plan.step, each, steps)
+    started = time.perf_counter()
+    with ThreadPoolExecutor() as pool:  # both compile at once
+        compiling = pool.submit(_lower_rounds(plan, bound, state, settings, axes, group).compile)
+        scores = make_evaluate(method, model, bound, plan.plan.width)
+        evaluation = _lower_evaluation(
+            plan, scores, state, settings, axes, cohorts, group
+        ).compile()
+        rounds = compiling.result()
+    compile_seconds = time.perf_counter() - started
+    log.info("engine: %s, %s", platform, plan.plan)
+    log.info(
+        "engine: %d runs in one program, %s, compiled in %.1f s",
+        runs,
+        "one after another" if group == 1 else f"{group} side by side",
+        compile_seconds,
+    )
+
+    def run(state: State, number: int) -> tuple[State, list[RoundInfo]]:
+        state, found = rounds(state, settings, np.int32(number))
+        found = jax.tree.map(np.asarray, found)
+        return state, [jax.tree.map(lambda x: x[r, :number], found) for r in range(runs)]  # noqa: B023
+
+    def evaluate(state: State) -> list[Sums]:
+        sums = jax.tree.map(np.asarray, evaluation(state, settings, cohorts))
+        each = [jax.tree.map(lambda x: x[r], sums) for r in range(runs)]  # noqa: B023
+        return [in_order(s, ids, clients) for s, ids in zip(each, seats.ids, strict=True)]
+
+    take_out = models_of(method, bound)
+
+    def models(state: State, run: int, client: int) -> tuple[Tree | None, Tree]:
+        slot = layouts[run].slot[client]
+        kept = jax.tree.map(lambda x: _row(x, run, slot), state.clients)
+        server = jax.tree.map(lambda x: np.asarray(x)[run], state.server)
+        return take_out(told[run][1], server, kept, client)
+
+    first = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), (state, client))
+    facts = facts_of(plan.rules, plan.plan, first[0], first[1], compile_seconds)
+    facts = facts._replace(together=runs)
+    return Pack(
+        state,
+        run,
+        stride_of(configs[0], plan.per_call),
+        evaluate,
+        models,
+        [facts._replace(evaluated=looked_at) for looked_at in evaluated],
+    )
+
+
+def _stack(settings: Sequence[Setting]) -> tuple[Setting, Setting]:
+    """Settings of all runs, stacked where they differ; and for every leaf 0 or, if not, None."""
+    structure = jax.tree.structure(settings[0])
+    always = (settings[0].client, settings[0].key)
+    leaves: list[Any] = []
+    axes: list[int | None] = []
+    for values in map(list, zip(*map(jax.tree.leaves, settings), strict=True)):
+        first = values[0]
+        if not any(first is x for x in always) and all(_same(first, x) for x in values):
+            leaves.append(first)
+            axes.append(None)
+            continue
+        if isinstance(first, np.ndarray) and first.ndim:  # lists of samples may differ in length
+            longest = max(map(len, values))
+            rest = [(0, 0)] * (first.ndim - 1)
+            values = [np.pad(x, [(0, longest - len(x)), *rest]) for x in values]
+        leaves.append((jnp if isinstance(first, jax.Array) else np).stack(values))
+        axes.append(0)
+    return jax.tree.unflatten(structure, leaves), jax.tree.unflatten(structure, axes)
+
+
+def _same(a: Any, b: Any) -> bool:
+    return a is b or np.array_equal(a, b)
+
+
+def _start(
+    plan: Arranged, settings: Setting, axes: Setting, keys: Array, slots: int
+) -> tuple[State, Tree]:
+    """The states of all runs before the first round, and of a client in each."""
+    shardings = jax.tree.map(lambda spec: NamedSharding(plan.mesh, spec), STATES)
+    start = jax.vmap(partial(first_state, plan, slots=slots), in_axes=(axes, 0))
+    whole = NamedSharding(plan.mesh, P())
+    return jax.jit(start, out_shardings=(shardings, whole), compiler_options=QUICKLY)(
+        settings, keys
+    )
+
+
+def _cohorts(layouts: Sequence[Layout], evaluated: Sequence[np.ndarray], plan: Arranged) -> Cohort:
+    """The clients that evaluations look at, [R, D * k]: equally many in every run."""
+    clients, devices = plan.rules.clients, plan.plan.devices
+    found = [cohort_in(*of, clients, devices) for of in zip(layouts, evaluated, strict=True)]
+    most = max(len(cohort.ids) for cohort in found) // devices
+
+    def level(x: np.ndarray, fill: int) -> np.ndarray:
+        rows = x.reshape(devices, -1)
+        pad = ((0, 0), (0, most - rows.shape[1]))
+        return np.pad(rows, pad, constant_values=fill).reshape(-1)
+
+    return Cohort(
+        rows=np.stack([level(cohort.rows, 0) for cohort in found]),
+        ids=np.stack([level(cohort.ids, clients) for cohort in found]),
+    )
+
+
+def _lower_rounds(
+    plan: Arranged, bound: Federation, state: State, settings: Setting, axes: Setting, group: int
+) -> Any:
+    """(states, settings, rounds) -> (states, info [R, rounds])."""
+    one_round = make_round(plan.rules, bound, plan.plan.devices, plan.plan.width, plan.guests)
+    many = many_rounds(one_round, plan.per_call)
+    groups, of_some = _grouped(many, (0, axes, None), state, group)
+
+    def all_runs(states: State, settings: Setting, rounds: Array) -> tuple[State, RoundInfo]:
+        def some(states: State, number: Array) -> tuple[State, RoundInfo]:
+            new, info = of_some(number, states, settings, rounds)
+            return jax.tree.map(
+                lambda x, y: lax.dynamic_update_slice_in_dim(x, y, number * group, 0), states, new
+            ), info
+
+        states, info = lax.scan(some, states, groups)
+        return states, _flat(info)
+
+    on_mesh = over(plan.mesh, all_runs, (STATES, SETTINGS, P()), (STATES, P()))
+    return jax.jit(on_mesh, donate_argnums=0).lower(state, settings, np.int32(0))
+
+
+def _lower_evaluation(
+    plan: Arranged,
+    scores: Callable[[State, Setting, Cohort], Sums],
+    state: State,
+    settings: Setting,
+    axes: Setting,
+    cohorts: Cohort,
+    group: int,
+) -> Any:
+    """(states, settings, cohorts [R, D * k]) -> sums [R, D * k, ...]."""
+    groups, of_some = _grouped(gathered(scores), (0, axes, 0), state, group)
+
+    def all_runs(*of: Any) -> Sums:
+        return _flat(lax.map(lambda number: of_some(number, *of), groups))
+
+    on_mesh = over(plan.mesh, all_runs, (STATES, SETTINGS, P(None, AXIS)), P())
+    return jax.jit(on_mesh).lower(state, settings, cohorts)
+
+
+def _grouped(
+    f: Callable[..., Tree], axes: tuple, state: State, group: int
+) -> tuple[Array, Callable[..., Tree]]:
+    """Numbers of groups of runs, and f for the runs of one: (number, stacked inputs) -> stacked."""
+    runs = len(state.round)
+
+    def of_some(number: Array, *inputs: Tree) -> Tree:
+        def pick(axis: int | None, x: Any) -> Any:
+            return x if axis is None else lax.dynamic_slice_in_dim(x, number * group, group)
+
+        parts = jax.tree.map(
+            lambda axis, x: jax.tree.map(partial(pick, axis), x),
+            axes,
+            inputs,
+            is_leaf=lambda axis: axis is None,
+        )
+        if group > 1:
+            return jax.vmap(f, in_axes=axes)(*parts)
+        # a batch axis of one would only slow the loops down
+        alone = jax.tree.map(
+            lambda axis, x: x if axis is None else jax.tree.map(lambda leaf: leaf[0], x),
+            axes,
+            parts,
+            is_leaf=lambda axis: axis is None,
+        )
+        return jax.tree.map(lambda x: x[None], f(*alone))
+
+    return jnp.arange(runs // group, dtype=jnp.int32), of_some
+
+
+def _flat(grouped: Tree) -> Tree:
+    """[groups, runs in one, ...] -> [R, ...]"""
+    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), grouped)
+
+
+def _row(stacked: Array, run: int, slot: int) -> np.ndarray:
+    """A client's entry of a leaf [R, slots, ...], read from the device that holds it."""
+    for shard in stacked.addressable_shards:
+        first = shard.index[1].start or 0
+        if first <= slot < first + shard.data.shape[1]:
+            return np.asarray(shard.data)[run, slot - first]
+    raise IndexError(f"slot {slot} is not on a device of this process")
