@@ -79,9 +79,11 @@ class Data(Section):
     # pydantic refuse what is not Unicode, and so cannot be written to config.toml
     dir: Annotated[str, Field(max_length=4096), AfterValidator(_absolute)] = ""
     limit: Literal["all"] | Count = "all"  # use only so many samples, drawn by the seed
+    # per client: of generated data (of linreg in each split; on average with quantity skew; not of
+    # synthetic with partition.name = "natural", which draws sizes of its own), and of stored data
+    # where clients of iid, quality and qlabel share samples (partition.overlap)
+    samples: Count = 100
     # generated data, synthetic and linreg:
-    samples: Count = 100  # per client (of linreg in each split), on average with quantity skew;
-    # synthetic with partition.name = "natural" draws sizes of its own
     features: Count = 60
     alpha: NonNegative = 1.0  # synthetic: standard deviation of the clients' mean weights,
     beta: NonNegative = 1.0  # and of their mean inputs
@@ -98,7 +100,9 @@ class Partition(Section):
     beta: Positive = 0.5  # Dirichlet concentration: dirichlet, quantity, hybrid
     sigma: NonNegative = 0.1  # noise level: quality
     min_samples: Annotated[int, Field(ge=3, lt=2**31)] = 10  # per client, all splits together
-    overlap: bool = False  # quantity, hybrid: clients draw from all samples, as published
+    # clients draw from all samples and may share some: with quantity and hybrid as published, with
+    # iid, quality and qlabel data.samples each, so that there may be any number of clients
+    overlap: bool = False
     held_out: Fraction = 0.2  # share of each client's samples not trained on
 
 

@@ -1,5 +1,5 @@
-"""Clients' data as device arrays: one flat sample array and who holds which rows of it, or, for
-generated data, only how many samples each client has."""
+"""Clients' data as device arrays: one flat sample array and who holds which rows of it, or, where
+clients take or make their samples when they are read, only how many each has."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jax import Array, lax
 from flamejax import datasets
 from flamejax.config import Config
 from flamejax.errors import InputError
-from flamejax.partitions import deal
+from flamejax.partitions import deal, virtual
 from flamejax.partitions.natural import sizes
 from flamejax.partitions.quality import noise_variance
 from flamejax.types import Dataset, Generator, Tree
@@ -26,7 +26,8 @@ class Federation(NamedTuple):
     """All clients' samples.
 
     A client's samples have positions 0, 1, ...: first training, then validation, then test.
-    `arrays` may live on any device; nothing else in here is large.
+    `arrays` may live on any device; nothing else in here is large. All that `read` needs to know of
+    the run's seed is in there too, so that federations of several seeds can share a program.
     """
 
     counts: np.ndarray  # [C, 3] samples for training, validation, test
@@ -49,14 +50,34 @@ class Stored(NamedTuple):
     starts: Any  # [C + 1] where each client begins in `rows`
     noise: Any = None  # [C + 1] standard deviation of each client's input noise
     poisoned: Any = None  # [C + 1] how many of its samples, from the first on, are mislabelled
+    noise_seed: Any = None  # of all clients' noise
+    poison_seed: Any = None  # of the wrong labels
+
+
+class Taken(NamedTuple):
+    """The same where a client's rows are computed when they are read, see `partitions.virtual`."""
+
+    images: Any
+    labels: Any
+    order: Any  # [N] rows, group after group
+    starts: Any  # [K + 1] where each group begins in `order`
+    seed: Any  # of who takes what
+    noise: Any = None
+    poisoned: Any = None
+    noise_seed: Any = None
+    poison_seed: Any = None
 
 
 class Generated(NamedTuple):
     """The same where samples are made when they are read."""
 
     samples: Any  # [C + 1] training samples of each client
+    parameter_seed: Any  # of what clients make their samples with
+    seed: Any  # of the samples
     noise: Any = None
     poisoned: Any = None
+    noise_seed: Any = None
+    poison_seed: Any = None
 
 
 def assemble(
@@ -70,9 +91,12 @@ def assemble(
 
 def federate(config: Config, data: Dataset | Generator, rng: np.random.Generator) -> Federation:
     """Give every client its samples, split them, and describe how to read them."""
-    made = (
-        generate(config, data, rng) if isinstance(data, Generator) else hand_out(config, data, rng)
-    )
+    if isinstance(data, Generator):
+        made = generate(config, data, rng)
+    elif virtual.applies(config.partition):
+        made = take(config, data, rng)
+    else:
+        made = hand_out(config, data, rng)
     return disturb(config, made, int(rng.integers(2**32)))
 
 
@@ -80,23 +104,55 @@ def hand_out(config: Config, data: Dataset, rng: np.random.Generator) -> Federat
     """Clients hold rows of the stored samples."""
     parts = deal(rng, data, config.partition)
     counts = split_all(config, np.array([len(part) for part in parts]))
-    classes = np.issubdtype(data.labels.dtype, np.integer)
-    floats = np.issubdtype(data.images.dtype, np.floating)
     arrays = Stored(
-        images=data.images,
-        labels=data.labels.astype(np.int32) if classes else data.labels,
+        *stored(data),
         rows=np.concatenate(parts).astype(np.int32),
         starts=np.concatenate([[0], np.cumsum(counts.sum(1))]).astype(np.int32),
     )
 
-    def read(arrays: Stored, client: Array, positions: Array) -> tuple[Array, Array]:
-        rows = arrays.rows.at[arrays.starts[client] + positions].get(mode="clip")
-        x = arrays.images.at[rows].get(mode="clip").astype(float)
+    def rows(arrays: Stored, client: Array, positions: Array) -> Array:
+        return arrays.rows.at[arrays.starts[client] + positions].get(mode="clip")
+
+    return by_rows(data, counts, arrays, rows)
+
+
+def take(config: Config, data: Dataset, rng: np.random.Generator) -> Federation:
+    """Clients take rows of the stored samples whenever they are read."""
+    samples = config.data.samples
+    order, starts, taken = virtual.groups(data, config.partition, samples)
+    counts = split_all(config, np.full(config.partition.clients, samples))
+    arrays = Taken(*stored(data), order, starts, seed=np.uint32(rng.integers(2**32)))
+
+    def rows(arrays: Taken, client: Array, positions: Array) -> Array:
+        key = jax.random.fold_in(jax.random.key(arrays.seed), client)
+        return virtual.rows(key, positions, arrays.order, arrays.starts, taken)
+
+    return by_rows(data, counts, arrays, rows)
+
+
+def stored(data: Dataset) -> tuple[np.ndarray, np.ndarray]:
+    """Images and labels as devices have them."""
+    return data.images, data.labels.astype(np.int32) if _has_classes(data) else data.labels
+
+
+def _has_classes(data: Dataset) -> bool:
+    return np.issubdtype(data.labels.dtype, np.integer)
+
+
+def by_rows(
+    data: Dataset, counts: np.ndarray, arrays: Tree, rows: Callable[[Any, Array, Array], Array]
+) -> Federation:
+    """Clients with rows of the stored samples: (arrays, client, positions) -> rows."""
+    floats = np.issubdtype(data.images.dtype, np.floating)
+
+    def read(arrays: Tree, client: Array, positions: Array) -> tuple[Array, Array]:
+        found = rows(arrays, client, positions)
+        x = arrays.images.at[found].get(mode="clip").astype(float)
         x = x if floats else (x - 255 * data.mean) * (1 / (255 * data.std))
-        return x, arrays.labels.at[rows].get(mode="clip")
+        return x, arrays.labels.at[found].get(mode="clip")
 
     honest = np.zeros(len(counts), bool)
-    return Federation(counts, honest, arrays, read, data.classes if classes else 0)
+    return Federation(counts, honest, arrays, read, data.classes if _has_classes(data) else 0)
 
 
 def generate(config: Config, data: Generator, rng: np.random.Generator) -> Federation:
@@ -105,16 +161,16 @@ def generate(config: Config, data: Generator, rng: np.random.Generator) -> Feder
     counts = split_all(config, found)
     if data.repeats:
         counts = found[:, None] * (counts > 0)
-    parameter_seed, seed = data_seeds(config.seed)
 
     def read(arrays: Generated, client: Array, positions: Array) -> tuple[Array, Array]:
-        key = jax.random.fold_in(jax.random.key(parameter_seed), client)
+        key = jax.random.fold_in(jax.random.key(arrays.parameter_seed), client)
         made = lax.optimization_barrier(data.parameters(key, arrays.samples[client]))
-        keys = sample_keys(seed, client, positions)
+        keys = sample_keys(arrays.seed, client, positions)
         # without these barriers XLA makes the same numbers again wherever they are used
         return lax.optimization_barrier(jax.vmap(data.sample, (None, 0, 0))(made, keys, positions))
 
-    arrays = Generated(samples=np.append(counts[:, TRAIN], 0).astype(np.int32))
+    seeds = map(np.uint32, data_seeds(config.seed))
+    arrays = Generated(np.append(counts[:, TRAIN], 0).astype(np.int32), *seeds)
     return Federation(counts, np.zeros(len(counts), bool), arrays, read, data.classes)
 
 
@@ -137,17 +193,20 @@ def disturb(config: Config, federation: Federation, noise_seed: int) -> Federati
         raise InputError("attack.name = 'label_poison' needs classes, and the labels are targets")
     poisoned = np.where(malicious & poisons, federation.counts[:, TRAIN], 0)
     arrays = federation.arrays._replace(
-        noise=np.sqrt(np.append(variance, 0.0)), poisoned=np.append(poisoned, 0).astype(np.int32)
+        noise=np.sqrt(np.append(variance, 0.0)),
+        poisoned=np.append(poisoned, 0).astype(np.int32),
+        noise_seed=np.uint32(noise_seed),
+        poison_seed=np.uint32(poison_seed),
     )
 
     def read(arrays: Tree, client: Array, positions: Array) -> tuple[Array, Array]:
         x, y = federation.read(arrays, client, positions)
         if noisy:
-            keys = sample_keys(noise_seed, client, positions)
+            keys = sample_keys(arrays.noise_seed, client, positions)
             noise = jax.vmap(lambda k: jax.random.normal(k, x.shape[1:], x.dtype))(keys)
             x = x + arrays.noise[client].astype(x.dtype) * noise
         if poisons:
-            keys = sample_keys(poison_seed, client, positions)
+            keys = sample_keys(arrays.poison_seed, client, positions)
             lies = jax.vmap(lambda k: jax.random.randint(k, (), 0, federation.classes, y.dtype))(
                 keys
             )
@@ -157,7 +216,7 @@ def disturb(config: Config, federation: Federation, noise_seed: int) -> Federati
     return federation._replace(malicious=malicious, arrays=arrays, read=read)
 
 
-def sample_keys(seed: int, client: Array, positions: Array) -> Array:
+def sample_keys(seed: Array, client: Array, positions: Array) -> Array:
     """A key for every sample, the same whenever it is read."""
     key = jax.random.fold_in(jax.random.key(seed), client)
     return jax.vmap(jax.random.fold_in, (None, 0))(key, positions)

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import jax
@@ -14,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from flamejax.federation import Federation
+from flamejax.federation import Federation, Stored
 from flamejax.types import Dataset, Generator, Tree
 
 
@@ -54,18 +55,47 @@ def clients_of(data: Dataset | Generator, federation: Federation) -> Clients:
     )
     if isinstance(data, Generator):
         return found._replace(held=_generated(federation)) if data.classes else found
-    rows = np.asarray(federation.arrays.rows)
-    owner = np.repeat(np.arange(federation.clients), found.sizes)  # [sum of counts]
     if np.issubdtype(data.labels.dtype, np.integer):
-        held = np.zeros((federation.clients, data.classes), int)
-        np.add.at(held, (owner, data.labels[rows]), 1)
-        found = found._replace(held=held)
+        found = found._replace(held=np.zeros((federation.clients, data.classes), int))
     if data.writers is not None:
         names = np.unique(data.writers, return_inverse=True)[1]
-        pairs = np.unique(owner * len(names) + names[rows])
-        writers = np.bincount(pairs // len(names), minlength=federation.clients)
-        found = found._replace(writers=writers)
-    return found._replace(samples=len(data.labels), used=len(np.unique(rows)))
+        found = found._replace(writers=np.zeros(federation.clients, int))
+    seen = np.zeros(len(data.labels), bool)
+    for owner, rows in _dealt(federation):
+        seen[rows] = True
+        if found.held is not None:
+            np.add.at(found.held, (owner, data.labels[rows]), 1)
+        if found.writers is not None:
+            pairs = np.unique(owner * len(names) + names[rows])
+            np.add.at(found.writers, pairs // len(names), 1)
+    return found._replace(samples=len(data.labels), used=int(seen.sum()))
+
+
+def _dealt(federation: Federation) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Owners and rows of stored samples [n], a client's all at once, but not all clients' where
+    rows are computed."""
+    arrays, clients = federation.arrays, federation.clients
+    if isinstance(arrays, Stored):
+        yield np.repeat(np.arange(clients), federation.counts.sum(1)), np.asarray(arrays.rows)
+        return
+    samples, numbers = int(federation.counts[0].sum()), np.arange(len(arrays.labels))
+    at_once = max(1, 2**15 // samples)
+    arrays = jax.device_put(_honest(arrays)._replace(labels=numbers.astype(np.int32)))
+
+    @jax.jit
+    def rows(arrays: Tree, some: Array) -> Array:
+        positions = jnp.arange(samples, dtype=jnp.int32)
+        return jax.vmap(lambda client: federation.read(arrays, client, positions)[1])(some)
+
+    for first in range(0, clients, at_once):
+        some = np.arange(first, first + at_once).clip(max=clients - 1)  # the last is repeated
+        found = np.asarray(rows(arrays, some.astype(np.int32)))[: clients - first]
+        yield np.repeat(some[: len(found)], samples), found.reshape(-1)
+
+
+def _honest(arrays: Tree) -> Tree:
+    """The same, with all labels as they are."""
+    return arrays._replace(poisoned=np.zeros_like(arrays.poisoned))
 
 
 def _generated(federation: Federation) -> np.ndarray:
@@ -75,7 +105,7 @@ def _generated(federation: Federation) -> np.ndarray:
     blocks = -(-sizes // block)
     owner = np.repeat(np.arange(len(sizes)), blocks)  # [blocks]
     start = block * (np.arange(len(owner)) - np.repeat(np.cumsum(blocks) - blocks, blocks))
-    arrays = federation.arrays._replace(poisoned=np.zeros_like(federation.arrays.poisoned))
+    arrays = jax.device_put(_honest(federation.arrays))
 
     @jax.jit
     def labels(arrays: Tree, owner: Array, start: Array) -> Array:

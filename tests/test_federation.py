@@ -99,6 +99,33 @@ def test_noise_is_fixed_per_sample_and_differs_between_samples_and_clients(noise
     assert abs(np.corrcoef(first.ravel(), other.ravel())[0, 1]) < 5 / first.size**0.5
 
 
+POISON = {"name": "label_poison", "fraction": 0.5}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"partition": {"name": "quality"}, "attack": POISON},
+        {"partition": {"name": "quality", "overlap": True}, "attack": POISON},
+        {"partition": {"name": "qlabel", "overlap": True}},
+        {"data": {"name": "synthetic"}, "partition": {"name": "quality"}, "attack": POISON},
+        {"data": {"name": "linreg"}},
+    ],
+)
+def test_one_program_reads_the_samples_of_any_seed(values):
+    """What is read depends on the seed by the arrays alone."""
+    one, other = (federation_of(**values, seed=seed)[1] for seed in (1, 4_000_000_000))
+    read, positions = jax.jit(one.read), np.arange(70, dtype=np.int32)
+    assert one.arrays._fields == other.arrays._fields
+    for client in (0, 3, 9):
+        found = read(other.arrays, np.int32(client), positions)
+        expected = jax.jit(other.read)(other.arrays, np.int32(client), positions)
+        jax.tree.map(np.testing.assert_array_equal, found, expected)
+        before = read(one.arrays, np.int32(client), positions)[0]
+        assert np.abs(np.asarray(before) - np.asarray(found[0])).max() > 0.1
+    assert read._cache_size() == 1
+
+
 def test_samples_stay_bytes():
     _, fed = federation_of(partition={"name": "quality"})
     assert fed.arrays.images.dtype == np.uint8

@@ -206,6 +206,11 @@ def test_any_beta_ends_with_everyone_served(name, beta):
     assert min(map(len, parts)) >= 30
 
 
+def test_one_of_very_many_clients_may_have_everything():
+    shares = dirichlet_shares(np.random.default_rng(0), 1e-9, 1_000_000)
+    assert (shares.sum(), shares.max()) == (1.0, 1.0)
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
@@ -216,7 +221,8 @@ def test_any_beta_ends_with_everyone_served(name, beta):
         ({"name": "qlabel", "q": 10, "clients": 1000, "min_samples": 3}, "shards"),
         ({"name": "writer", "clients": 71}, "70 writers"),
         ({"name": "hybrid", "clients": 1}, "at least 2"),
-        ({"name": "iid", "overlap": True}, "partition.overlap"),
+        ({"name": "dirichlet", "overlap": True}, "partition.overlap"),
+        ({"name": "quantity", "overlap": True, "clients": 8000}, "partition.clients"),
         ({"name": "natural"}, "needs generated data"),
         ({"name": "qlabel", "clients": 10, "q": 2, "min_samples": 790}, "min_samples"),
     ],

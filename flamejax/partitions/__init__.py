@@ -2,7 +2,7 @@
 
 A rule is a pure function ``(rng, labels, *, clients, ...) -> list of index arrays``, one per
 client, each in random order (the first samples train, the last are held out); it takes the settings
-it needs by name and ignores the rest.
+it needs by name and ignores the rest. `virtual` clients have no such arrays.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ def deal(rng: np.random.Generator, data: Dataset, settings: Partition) -> list[n
     if clients * least > samples:
         raise InputError(
             f"partition.clients = {clients} with partition.min_samples = {least} need "
-            f"{clients * least} samples, {samples} are there"
+            f"{clients * least} samples, {samples} are there; clients of iid, quality and qlabel "
+            "may share them with partition.overlap = true"
         )
     if settings.overlap and settings.name not in ("quantity", "hybrid"):
-        raise InputError("partition.overlap applies to the partitions quantity and hybrid only")
-    if not np.issubdtype(data.labels.dtype, np.integer) and settings.name not in _LABEL_FREE:
-        raise InputError(f"partition.name = '{settings.name}' needs class labels")
+        raise InputError(
+            "partition.overlap applies to the partitions iid, quality, qlabel, quantity and hybrid"
+        )
+    check_labels(data, settings)
     rule = registry.get("partitions", settings.name)
     options = settings.model_dump(exclude={"name", "held_out"})
     parts = rule(rng, data.labels, writers=data.writers, **options)
@@ -35,6 +37,12 @@ def deal(rng: np.random.Generator, data: Dataset, settings: Partition) -> list[n
 
 
 _LABEL_FREE = ("iid", "quality", "quantity", "writer", "natural")
+
+
+def check_labels(data: Dataset, settings: Partition) -> None:
+    """Refuse targets of a regression where the rule goes by classes."""
+    if not np.issubdtype(data.labels.dtype, np.integer) and settings.name not in _LABEL_FREE:
+        raise InputError(f"partition.name = '{settings.name}' needs class labels")
 
 
 def check_least(sizes: np.ndarray, least: int) -> None:
@@ -54,7 +62,9 @@ def dirichlet_shares(rng: np.random.Generator, beta: float, clients: int) -> np.
     )
     if np.isfinite(shares).all() and shares.sum() > 0:
         return shares
-    return np.full(clients, 1 / clients) if beta > 1 else np.eye(clients)[rng.integers(clients)]
+    if beta > 1:
+        return np.full(clients, 1 / clients)
+    return (np.arange(clients) == rng.integers(clients)).astype(float)
 
 
 def whole_numbers(shares: np.ndarray, total: int) -> np.ndarray:

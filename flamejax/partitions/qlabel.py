@@ -16,9 +16,7 @@ from flamejax.errors import InputError
 def qlabel(
     rng: np.random.Generator, labels: np.ndarray, *, clients: int, q: int, **_: Any
 ) -> list[np.ndarray]:
-    present = np.unique(labels)
-    if q > len(present):
-        raise InputError(f"partition.q = {q} exceeds the {len(present)} classes of the data")
+    present = check_classes(labels, q)[0]
     if clients * q > len(labels):
         raise InputError(
             f"partition.clients = {clients} with partition.q = {q} make {clients * q} shards, "
@@ -47,3 +45,11 @@ def qlabel(
             ):
                 parts[client].append(piece)
     return [rng.permutation(np.concatenate(pieces)) for pieces in parts]
+
+
+def check_classes(labels: np.ndarray, q: int) -> tuple[np.ndarray, np.ndarray]:
+    """The classes that occur, and how often; refused if they are fewer than q."""
+    present, counts = np.unique(labels, return_counts=True)
+    if q > len(present):
+        raise InputError(f"partition.q = {q} exceeds the {len(present)} classes of the data")
+    return present, counts
