@@ -15,16 +15,17 @@ if TYPE_CHECKING:
     from flamejax.comparer import compare
     from flamejax.comparison import Comparison
     from flamejax.config import Config
+    from flamejax.lane import Result
     from flamejax.models import from_flax
     from flamejax.registry import register
-    from flamejax.runner import Result, run
+    from flamejax.runner import run
     from flamejax.types import Aggregator, Attack, Dataset, Method, Model
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "run": "runner",
-    "Result": "runner",
+    "Result": "lane",
     "compare": "comparer",
     "Comparison": "comparison",
     "Config": "config",

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -20,7 +19,7 @@ import jax
 from jax.profiler import ProfileData, ProfileOptions
 
 from flamejax import costs
-from flamejax.engine import Engine, RoundInfo, State
+from flamejax.engine import Engine
 from flamejax.records import write
 from flamejax.report.costs import as_text
 
@@ -43,19 +42,9 @@ class Spent(NamedTuple):
     nanoseconds: dict[str, float]
 
 
-def traced_round(engine: Engine, state: State, folder: Path) -> tuple[State, RoundInfo, float]:
-    """A round, its log and its seconds, with a trace of it and of an evaluation after it."""
-    with _traced(folder):
-        clock = time.perf_counter()
-        state, log = engine.run(state, 1)
-        seconds = time.perf_counter() - clock
-        engine.evaluate(state)
-    return state, log, seconds
-
-
 @contextmanager
-def _traced(folder: Path) -> Iterator[None]:
-    """Without a trace where none can be had: the run is worth more."""
+def traced(folder: Path) -> Iterator[None]:
+    """A trace of what happens inside; none where none can be had: the run is worth more."""
 
     def start() -> bool:
         options = ProfileOptions()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,41 +16,18 @@ import numpy as np
 
 from flamejax import models, registry
 from flamejax.config import Config, lay_over, load, make
-from flamejax.engine import Engine, RoundInfo, State, build
+from flamejax.engine import RoundInfo, State, build
+from flamejax.engine.pack import build_pack
 from flamejax.errors import InputError, RunError
-from flamejax.evaluate import figures
+from flamejax.evaluate import Sums
 from flamejax.federation import TRAIN, Federation, assemble
-from flamejax.history import History
-from flamejax.profiling import traced_round, write_costs
-from flamejax.records import Folder, check_free, environment
+from flamejax.lane import Lane, Result
+from flamejax.profiling import traced, write_costs
+from flamejax.records import check_free
 from flamejax.report.terminal import Watcher, progress_bar
 from flamejax.types import Dataset, Model, Tree
 
 LONGEST_CALL = 8192  # passes through a model
-
-
-class Result(NamedTuple):
-    """What a run found out.
-
-    `metrics` maps "round", "bytes_up", "pm_accuracy", "gm_loss", ... to arrays with an entry per
-    evaluated round; `clients` holds per-client figures of the last and the best round; `summary`
-    is the content of summary.json. `models(i)` are the global and client i's personalized
-    parameters after the last round.
-    """
-
-    config: Config
-    metrics: dict[str, np.ndarray]
-    clients: dict[str, np.ndarray]
-    summary: dict[str, Any]
-    models: Callable[[int], tuple[Tree | None, Tree]]
-
-    def plot(self, against: str = "rounds") -> Any:
-        """Accuracy and loss against "rounds", or "bytes" sent, as a Matplotlib figure."""
-        import matplotlib.pyplot as plt
-
-        from flamejax.report.curves import draw
-
-        return draw(plt.figure(figsize=(9, 3.6), layout="constrained"), self, against)
 
 
 def run(
@@ -69,7 +47,7 @@ def run(
     or your own `Dataset` and `Model`. out: a folder for the records; nothing is written without it.
     quiet: no progress bar. profile: also a trace of one round, and what it costs, in `out`/profile.
     """
-    own = {}
+    own: dict[str, Any] = {}
     for name, value, kind in (("data", data, Dataset), ("model", model, Model)):
         if isinstance(value, kind):
             own[name] = value
@@ -84,12 +62,61 @@ def run(
         check_free(folder)
     elif profile:
         raise InputError("profile = True needs out, a folder for the trace")
-    x64 = jax.enable_x64(True) if config.engine.precision == "float64" else nullcontext()
-    started = time.perf_counter()
-    with _stop_requests() as stop, x64:
-        federation = assemble(config, data if isinstance(data, Dataset) else None, quiet)[1]
+    with precision(config), _stop_requests() as stop:
+        started = time.perf_counter()
+        federation = assemble(config, own.get("data"), quiet)[1]
         with progress_bar(config.rounds, quiet) as watch:
-            return _run(config, own, federation, folder, watch, stop, started, profile)
+            name, model = model_of(config, own.get("model"), federation)
+            per_call = rounds_per_call(config, model, federation)
+            engine = build(config, config.method.build(model), model, federation, per_call, folder)
+            drive = Drive(
+                engine.state,
+                lambda state, rounds: _listed(engine.run(state, rounds)),
+                engine.stride,
+                lambda state: [engine.evaluate(state)],
+                lambda state, _, client: engine.models(state, client),
+            )
+            if stop:
+                raise KeyboardInterrupt
+            lane = Lane(config, federation, engine.facts, folder, own, name)
+            traces = lane.folder.path / "profile" if lane.folder and profile else None
+            (result,) = _carry_out(drive, [lane], watch, stop, started, traces)
+    if traces and folder:
+        write_costs(engine, folder / "timings.jsonl", traces)
+    if lane.failure:
+        raise lane.failure
+    return result
+
+
+def run_together(
+    configs: Sequence[Config],
+    outs: Sequence[Path],
+    quiet: bool = False,
+    data: Dataset | None = None,
+    model: Model | None = None,
+) -> list[RunError | None]:
+    """Runs of the same structure in one program; each leaves what `run` would have left in its
+    folder. Returns why a run failed, or None."""
+    own = {name: x for name, x in (("data", data), ("model", model)) if x is not None}
+    with precision(configs[0]), _stop_requests() as stop:
+        started = time.perf_counter()
+        found = list(_assemble_all(configs, data, quiet))
+        with progress_bar(configs[0].rounds, quiet) as watch:
+            name, network = model_of(configs[0], model, found[0])
+            per_call = min(rounds_per_call(configs[0], network, f, len(found)) for f in found)
+            method = configs[0].method.build(network)
+            pack = build_pack(configs, method, network, found, per_call)
+            drive = Drive(pack.state, pack.run, pack.stride, pack.evaluate, pack.models)
+            if stop:
+                raise KeyboardInterrupt
+            lanes = [
+                Lane(config, federation, facts, out, own, name)
+                for config, federation, facts, out in zip(
+                    configs, found, pack.facts, outs, strict=True
+                )
+            ]
+            _carry_out(drive, lanes, watch, stop, started)
+    return [lane.failure for lane in lanes]
 
 
 def _values(config: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -102,8 +129,9 @@ def _values(config: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
     return lay_over(config or {}, settings)
 
 
-def rounds_per_call(config: Config, model: Model, federation: Federation) -> int:
-    """How many rounds go by without a look at them; `auto` is up to the next evaluation.
+def rounds_per_call(config: Config, model: Model, federation: Federation, runs: int = 1) -> int:
+    """How many rounds of some runs go by without a look at them; `auto` is up to the next
+    evaluation.
 
     On CPU, XLA holds some kilobytes for every pass through a model until a call ends.
     """
@@ -115,63 +143,72 @@ def rounds_per_call(config: Config, model: Model, federation: Federation) -> int
     passes = int(np.ceil(federation.counts[:, TRAIN] / batch).sum()) * epochs * pieces
     wanted = config.participation.clients_per_round
     taken = 1 if wanted == "all" else wanted / federation.clients
-    most = max(1, int(LONGEST_CALL / (passes * taken)))
+    most = max(1, int(LONGEST_CALL / (passes * taken * runs)))
     return min(most, config.eval_every, config.rounds)
 
 
-def _run(
-    config: Config,
-    own: Mapping[str, Any],
-    federation: Federation,
-    out: Path | None,
-    watch: Watcher,
-    stop: list[int],
-    started: float,
-    profile: bool,
-) -> Result:
-    name = "own" if "model" in own else models.choose(config.model.name, config.data.name)
-    model = own.get("model") or registry.get("models", name)(
+class Drive(NamedTuple):
+    """One run or several, compiled: lists have an entry for each."""
+
+    state: State
+    run: Callable[[State, int], tuple[State, list[RoundInfo]]]
+    stride: Callable[[int], int]
+    evaluate: Callable[[State], list[Sums]]
+    models: Callable[[State, int, int], tuple[Tree | None, Tree]]  # of a run and a client
+
+
+def _listed(ran: tuple[State, RoundInfo]) -> tuple[State, list[RoundInfo]]:
+    return ran[0], [ran[1]]
+
+
+def model_of(config: Config, own: Model | None, federation: Federation) -> tuple[str, Model]:
+    """The model of a run, and its name."""
+    name = "own" if own else models.choose(config.model.name, config.data.name)
+    model = own or registry.get("models", name)(
         federation.classes, **config.model.model_dump(exclude={"name"})
     )
     if not federation.classes and model.loss is models.cross_entropy:
         raise InputError(f"model.name = '{name}' needs classes, and the labels are targets")
-    per_call = rounds_per_call(config, model, federation)
-    engine = build(config, config.method.build(model), model, federation, per_call, out)
-    if stop:
-        raise KeyboardInterrupt
-    folder = None
-    if out is not None:
-        passed = "".join(f"# {name}: passed from Python, not as named below\n" for name in own)
-        folder = Folder(out, passed + config.to_toml())
-        folder.write_json("environment.json", environment())
+    return name, model
 
-    traces = folder.path / "profile" if folder and profile else None
-    history, state, status = History(config, engine.facts), engine.state, "finished"
-    failure: BaseException | None = None
+
+def _assemble_all(
+    configs: Sequence[Config], data: Dataset | None, quiet: bool
+) -> Iterator[Federation]:
+    """The clients of all runs; data that are the same for all are read once."""
+    for config in configs:
+        found, federation = assemble(config, data, quiet)
+        if isinstance(found, Dataset) and config.data.limit == "all":
+            data = found
+        yield federation
+
+
+def precision(config: Config) -> Any:
+    return jax.enable_x64(True) if config.engine.precision == "float64" else nullcontext()
+
+
+def _carry_out(
+    drive: Drive,
+    lanes: list[Lane],
+    watch: Watcher,
+    stop: list[int],
+    started: float,
+    traces: Path | None = None,
+) -> list[Result]:
+    """All rounds of all runs; their results are recorded however it ends."""
+    state, status, stopped = [drive.state], "finished", None
     try:
-        state = _loop(config, engine, federation, history, folder, watch, stop, traces)
-    except (KeyboardInterrupt, RunError) as error:
-        failure = error
-        status = "interrupted" if isinstance(error, KeyboardInterrupt) else "diverged"
-    result = Result(
-        config=config,
-        metrics=history.columns(),
-        clients=history.client_arrays(federation, engine.facts.evaluated),
-        summary={
-            "status": status,
-            "data": "own" if "data" in own else config.data.name,
-            "model": name,
-            **history.summary(engine.facts, federation, time.perf_counter() - started),
-        },
-        models=lambda client: engine.models(state, client),
-    )
-    if folder is not None:
-        _finish(folder, result)
-        if traces:
-            write_costs(engine, folder.path / "timings.jsonl", traces)
-    if failure is not None:
-        raise failure
-    return result
+        _loop(drive, state, lanes, watch, stop, traces)
+    except KeyboardInterrupt as error:
+        status, stopped = "interrupted", error
+    seconds = (time.perf_counter() - started) / len(lanes)
+    results = [
+        lane.close(status, seconds, partial(drive.models, state[0], number))
+        for number, lane in enumerate(lanes)
+    ]
+    if stopped:
+        raise stopped
+    return results
 
 
 @contextmanager
@@ -203,79 +240,37 @@ def _stop_requests() -> Iterator[list[int]]:
 
 
 def _loop(
-    config: Config,
-    engine: Engine,
-    federation: Federation,
-    history: History,
-    folder: Folder | None,
+    drive: Drive,
+    state: list[State],  # one; here it stays up to date
+    lanes: list[Lane],
     watch: Watcher,
     stop: list[int],
     traces: Path | None,
-) -> State:
-    state, counts = engine.state, federation.counts[engine.facts.evaluated]
-    while history.rounds < config.rounds:
+) -> None:
+    config, done = lanes[0].config, 0
+    while done < config.rounds and not all(lane.failure for lane in lanes):
         if stop:
             raise KeyboardInterrupt
-        rounds = engine.stride(history.rounds)
-        if traces and history.rounds < 2:  # a round to warm up, and one to look at
-            rounds = 1
-        traced = traces if history.rounds == min(1, config.rounds - 1) else None
-        if traced:
-            state, log, seconds = traced_round(engine, state, traced)
-        else:
+        rounds = 1 if traces and done < 2 else drive.stride(done)  # a round to warm up, one to see
+        watched = traces if done == min(1, config.rounds - 1) else None
+        with traced(watched) if watched else nullcontext():
             clock = time.perf_counter()
-            state, log = engine.run(state, rounds)
-            seconds = time.perf_counter() - clock
-        history.trained(log, rounds, seconds)
-        if config.engine.on_nonfinite == "stop" and log.nonfinite.any():
-            raise _not_finite(log, history.rounds - rounds + 1, federation.clients)
-        with np.errstate(invalid="ignore"):  # a round may have selected no benign client
-            loss = log.loss / log.samples
-        row, timing = None, {"round": history.rounds, "rounds": rounds, "seconds": seconds}
-        if traced:
-            timing["traced"] = True
-        lost = ~np.isfinite(log.loss) | (
-            log.nonfinite == engine.facts.selected
-        )  # nothing finite came
-        if lost.any():
-            bad = history.rounds - rounds + 1 + int(np.argmax(lost))
-            raise _diverged(config, f"the training loss is not finite in round {bad}")
-        if history.rounds % config.eval_every == 0 or history.rounds == config.rounds:
+            state[0], logs = drive.run(state[0], rounds)
+            seconds = (time.perf_counter() - clock) / len(lanes)
+            if watched:
+                drive.evaluate(state[0])
+        done += rounds
+        timing: dict[str, Any] = {"round": done, "rounds": rounds, "seconds": seconds}
+        timing |= {"traced": True} if watched else {}
+        for lane, log in zip(lanes, logs, strict=True):
+            lane.trained(log, rounds, seconds)
+        row = None
+        if done % config.eval_every == 0 or done == config.rounds:
             clock = time.perf_counter()
-            sums = engine.evaluate(state)
-            timing["evaluate_seconds"] = time.perf_counter() - clock
-            found = figures(sums, counts, config.selection.on)
-            if not np.isfinite(found.test.loss["pm"]).any():
-                raise _diverged(config, f"test losses are not finite after round {history.rounds}")
-            row = history.evaluated(float(loss[-1]), found)
-            if folder is not None:
-                folder.append("metrics.jsonl", row)
-        if folder is not None:
-            folder.append("timings.jsonl", timing)
-        watch(history.rounds, row)
-    return state
-
-
-def _not_finite(log: RoundInfo, first: int, clients: int) -> RunError:
-    """The first round with numbers that are not finite, and whose they are."""
-    row = int(np.argmax(log.nonfinite > 0))
-    who = ", ".join(str(client) for client in log.culprits[row] if client < clients)
-    more = ", ..." if log.nonfinite[row] > len(log.culprits[row]) else ""
-    return RunError(
-        f"round {first + row}: numbers that are not finite from client(s) {who}{more}; "
-        "engine.on_nonfinite = 'drop' would go on without them"
-    )
-
-
-def _diverged(config: Config, what: str) -> RunError:
-    rate = getattr(config.method, "lr", None)
-    return RunError(f"diverged: {what}; try a smaller method.lr (now {rate})")
-
-
-def _finish(folder: Folder, result: Result) -> None:
-    from flamejax.report.curves import png
-
-    folder.write_arrays("clients.npz", result.clients)
-    if len(result.metrics["round"]):
-        folder.write("curves.png", png(result))
-    folder.write_json("summary.json", result.summary)
+            found = drive.evaluate(state[0])
+            timing["evaluate_seconds"] = (time.perf_counter() - clock) / len(lanes)
+            for lane, sums in zip(lanes, found, strict=True):
+                row = lane.evaluated(sums)
+        for lane in lanes:
+            lane.timed(timing)
+        watch(done, row if len(lanes) == 1 else None)

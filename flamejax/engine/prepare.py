@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -190,15 +189,16 @@ def _dense(config: Config, rules: Rules, record: int) -> bool:
 def budget(config: Config) -> int:
     """Bytes of memory for the states that the host keeps."""
     asked = config.engine.state_budget
-    if asked != "auto":
-        return asked
-    try:
-        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        with open("/proc/meminfo") as lines:  # counts what the disk's cache would give back
-            free = next(int(x.split()[1]) * 1024 for x in lines if x.startswith("MemAvailable:"))
+    return free_memory() // 2 if asked == "auto" else asked
+
+
+def free_memory() -> int:
+    """Bytes that can be had, or a guess."""
+    try:  # this counts what the disk's cache would give back
+        with open("/proc/meminfo") as lines:
+            return next(int(x.split()[1]) * 1024 for x in lines if x.startswith("MemAvailable:"))
     except (OSError, ValueError, StopIteration):
-        free = 2 * DENSE
-    return free // 2
+        return 4 * DENSE
 
 
 def window(config: Config) -> int:

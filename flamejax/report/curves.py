@@ -14,7 +14,7 @@ from flamejax.errors import InputError
 from flamejax.registry import short
 
 if TYPE_CHECKING:
-    from flamejax.runner import Result
+    from flamejax.lane import Result
 
 LINES = {"pm": "-", "gm": "--", "hm": ":"}
 COLOR, GREY = "#c1440e", "#666666"

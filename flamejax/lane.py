@@ -1,0 +1,143 @@
+"""One run on its way: what it has measured, where that is recorded, whether it failed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from flamejax.config import Config
+from flamejax.engine import Facts, RoundInfo
+from flamejax.errors import RunError
+from flamejax.evaluate import Sums, figures
+from flamejax.federation import Federation
+from flamejax.history import History
+from flamejax.records import Folder, environment
+from flamejax.types import Tree
+
+
+class Result(NamedTuple):
+    """What a run found out.
+
+    `metrics` maps "round", "train_loss", "pm_accuracy", "gm_loss", ... to arrays with an entry per
+    evaluated round, "bytes_up" and "bytes_down" to what was sent until then; `clients` holds
+    per-client figures of the last and the best round; `summary` is the content of summary.json.
+    `models(i)` are the global and client i's personalized parameters after the last round.
+    """
+
+    config: Config
+    metrics: dict[str, np.ndarray]
+    clients: dict[str, np.ndarray]
+    summary: dict[str, Any]
+    models: Callable[[int], tuple[Tree | None, Tree]]
+
+    def plot(self, against: str = "rounds") -> Any:
+        """Accuracy and loss against rounds, or against bytes sent, as a Matplotlib figure."""
+        import matplotlib.pyplot as plt
+
+        from flamejax.report.curves import draw
+
+        return draw(plt.figure(figsize=(9, 3.6), layout="constrained"), self, against)
+
+
+class Lane:
+    def __init__(
+        self,
+        config: Config,
+        federation: Federation,
+        facts: Facts,
+        out: Path | None,
+        own: Mapping[str, Any],
+        model: str,
+    ) -> None:
+        """own: data and model that were passed from Python; model: the name of the other."""
+        self.config, self.facts = config, facts
+        self.history = History(config, facts)
+        self.failure: RunError | None = None
+        self._federation = federation
+        self._names = {"data": "own" if "data" in own else config.data.name, "model": model}
+        self._counts = federation.counts[facts.evaluated]
+        self._loss = np.nan  # of the last round
+        self.folder = None
+        if out is not None:
+            passed = "".join(f"# {name}: passed from Python, not as named below\n" for name in own)
+            self.folder = Folder(out, passed + config.to_toml())
+            self.folder.write_json("environment.json", environment())
+
+    def trained(self, log: RoundInfo, rounds: int, seconds: float) -> None:
+        """Take note of some rounds, or of a failure in one."""
+        if self.failure:
+            return
+        first = self.history.rounds + 1
+        self.history.trained(log, rounds, seconds)
+        if self.config.engine.on_nonfinite == "stop" and log.nonfinite.any():
+            self.failure = _not_finite(log, first, self._federation.clients)
+            return
+        lost = ~np.isfinite(log.loss) | (log.nonfinite == self.facts.selected)  # nothing finite
+        if lost.any():
+            bad = first + int(np.argmax(lost))
+            self._diverged(f"the training loss is not finite in round {bad}")
+            return
+        with np.errstate(invalid="ignore"):  # a round may have selected no benign client
+            self._loss = float(log.loss[-1] / log.samples[-1])
+
+    def evaluated(self, sums: Sums) -> dict[str, Any] | None:
+        """Take note of an evaluation after these rounds: its row in metrics.jsonl."""
+        if self.failure:
+            return None
+        found = figures(sums, self._counts, self.config.selection.on)
+        if not np.isfinite(found.test.loss["pm"]).any():
+            self._diverged(f"test losses are not finite after round {self.history.rounds}")
+            return None
+        row = self.history.evaluated(self._loss, found)
+        if self.folder is not None:
+            self.folder.append("metrics.jsonl", row)
+        return row
+
+    def timed(self, timing: Mapping[str, Any]) -> None:
+        if self.folder is not None and not self.failure:
+            self.folder.append("timings.jsonl", timing)
+
+    def close(
+        self,
+        status: str,
+        seconds: float,
+        models: Callable[[int], tuple[Tree | None, Tree]],
+    ) -> Result:
+        """The result, recorded."""
+        result = Result(
+            config=self.config,
+            metrics=self.history.columns(),
+            clients=self.history.client_arrays(self._federation, self.facts.evaluated),
+            summary={
+                "status": "diverged" if self.failure else status,
+                **self._names,
+                **self.history.summary(self.facts, self._federation, seconds),
+            },
+            models=models,
+        )
+        if self.folder is not None:
+            from flamejax.report.curves import png
+
+            self.folder.write_arrays("clients.npz", result.clients)
+            if len(result.metrics["round"]):
+                self.folder.write("curves.png", png(result))
+            self.folder.write_json("summary.json", result.summary)
+        return result
+
+    def _diverged(self, what: str) -> None:
+        rate = getattr(self.config.method, "lr", None)
+        self.failure = RunError(f"diverged: {what}; try a smaller method.lr (now {rate})")
+
+
+def _not_finite(log: RoundInfo, first: int, clients: int) -> RunError:
+    """The first round with numbers that are not finite, and whose they are."""
+    row = int(np.argmax(log.nonfinite > 0))
+    who = ", ".join(str(client) for client in log.culprits[row] if client < clients)
+    more = ", ..." if log.nonfinite[row] > len(log.culprits[row]) else ""
+    return RunError(
+        f"round {first + row}: numbers that are not finite from client(s) {who}{more}; "
+        "engine.on_nonfinite = 'drop' would go on without them"
+    )
