@@ -177,6 +177,29 @@ class Engine(Section):
     on_nonfinite: Literal["drop", "stop", "keep"] = "drop"
 
 
+def _interval(value: Any) -> Any:
+    """Rounds, or minutes as in "10min"."""
+    if not isinstance(value, str) or value == "never":
+        return value
+    found = re.fullmatch(r"(\d{1,6}(?:\.\d{1,6})?) ?min", value)
+    if not found or not float(found[1]):
+        raise ValueError("a number of rounds, or of minutes as in '10min', or 'never'")
+    return value
+
+
+class Checkpoint(Section):
+    # rounds between checkpoints, or minutes as in "10min", or "never"; whenever a run is
+    # interrupted it leaves one, too
+    every: Annotated[Count | str, BeforeValidator(_interval)] = "10min"
+    keep: Count = 2  # of the newest
+
+    @property
+    def seconds(self) -> float | None:
+        """Between checkpoints, if they go by time."""
+        timed = isinstance(self.every, str) and self.every != "never"
+        return 60 * float(str(self.every).removesuffix("min")) if timed else None
+
+
 def _chosen(section: str, default: str) -> Callable[[Any], Any]:
     """Checks a section whose schema depends on its name; a preset lies under explicit values."""
 
@@ -234,6 +257,7 @@ class Config(Section):
     participation: Participation = Participation()
     selection: Selection = Selection()
     engine: Engine = Engine()
+    checkpoint: Checkpoint = Checkpoint()
 
     @property
     def malicious(self) -> int:

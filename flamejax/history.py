@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from flamejax.config import Config
 from flamejax.engine import Facts, RoundInfo
-from flamejax.evaluate import Evaluation, finite, gap, summarize
+from flamejax.evaluate import Evaluation, Figures, finite, gap, summarize
 from flamejax.federation import Federation
 
 MODELS = ("pm", "gm", "hm")
+SPLITS = ("test", "selection")
+PLAIN = ("rounds", "rows", "round_seconds", "steps", "executed", "nonfinite")
 STATISTICS = (
     "accuracy",
     "accuracy_var",
@@ -63,6 +66,38 @@ class History:
         if self.best is None or _merit(evaluation) > _merit(self.best[1]):
             self.best = (self.rounds, evaluation)
         return row
+
+    def export(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """All of it: for JSON, and arrays."""
+        plain = {name: getattr(self, name) for name in PLAIN}
+        arrays: dict[str, np.ndarray] = {}
+        found = {"last": self.last, "best": self.best and self.best[1]}
+        for when, evaluation in found.items():
+            if evaluation is not None:
+                arrays[f"{when}-picks"] = evaluation.picks_global
+                for split in SPLITS:
+                    for figure, models in getattr(evaluation, split)._asdict().items():
+                        arrays |= {f"{when}-{split}-{figure}-{m}": x for m, x in models.items()}
+        return {**plain, "best": self.best and self.best[0]}, arrays
+
+    def restore(self, plain: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+        """What `export` gave."""
+        for name in PLAIN:
+            setattr(self, name, plain[name])
+
+        def figures(start: str) -> dict[str, np.ndarray]:
+            known = {model: f"{start}-{model}" for model in MODELS}
+            return {model: arrays[name] for model, name in known.items() if name in arrays}
+
+        def evaluation(when: str) -> Evaluation:
+            splits = {
+                split: Figures(*(figures(f"{when}-{split}-{f}") for f in Figures._fields))
+                for split in SPLITS
+            }
+            return Evaluation(picks_global=arrays[f"{when}-picks"], **splits)
+
+        if plain["best"] is not None:
+            self.last, self.best = evaluation("last"), (plain["best"], evaluation("best"))
 
     def sent(self) -> dict[str, int]:
         """Bytes from clients up to the server, and down from it; the totals are since round 0.

@@ -8,14 +8,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from flamejax import checkpoints, hosts
+from flamejax.checkpoints import Checkpoint, Snapshot
 from flamejax.config import Config
 from flamejax.engine import Facts, RoundInfo
-from flamejax.errors import RunError
+from flamejax.errors import InputError, RunError
 from flamejax.evaluate import Sums, figures
 from flamejax.federation import Federation
 from flamejax.history import History
-from flamejax.records import Folder, environment
-from flamejax.types import Tree
+from flamejax.records import CHECKPOINTS, Folder, environment
+from flamejax.types import States, Tree
 
 
 class Result(NamedTuple):
@@ -42,6 +44,22 @@ class Result(NamedTuple):
         return draw(plt.figure(figsize=(9, 3.6), layout="constrained"), self, against)
 
 
+class Earlier(NamedTuple):
+    """What a run that did not end has left."""
+
+    text: str  # config.toml
+    checkpoint: Checkpoint | None
+
+
+def earlier(out: Path) -> Earlier:
+    """What is in the folder of a run."""
+    try:
+        text = (out / "config.toml").read_text("utf-8")
+    except (OSError, ValueError):
+        raise InputError(f"--resume: there is no run in {out}") from None
+    return Earlier(text, checkpoints.newest(out / CHECKPOINTS, text))
+
+
 class Lane:
     def __init__(
         self,
@@ -51,8 +69,10 @@ class Lane:
         out: Path | None,
         own: Mapping[str, Any],
         model: str,
+        earlier: Earlier | None = None,
     ) -> None:
-        """own: data and model that were passed from Python; model: the name of the other."""
+        """own: data and model that were passed from Python; model: the name of the other;
+        earlier: what is there of the run already."""
         self.config, self.facts = config, facts
         self.history = History(config, facts)
         self.failure: RunError | None = None
@@ -60,11 +80,18 @@ class Lane:
         self._names = {"data": "own" if "data" in own else config.data.name, "model": model}
         self._counts = federation.counts[facts.evaluated]
         self._loss = np.nan  # of the last round
-        self.folder = None
-        if out is not None:
-            passed = "".join(f"# {name}: passed from Python, not as named below\n" for name in own)
-            self.folder = Folder(out, passed + config.to_toml())
+        self._timings: list[Mapping[str, Any]] = []
+        self._out, self._text = out, earlier.text if earlier else config_text(config, own)
+        self.folder = None  # only one process keeps records
+        if out is not None and hosts.rank() == 0:
+            self.folder = Folder.reopen(out) if earlier else Folder(out, self._text)
             self.folder.write_json("environment.json", environment())
+        if earlier and earlier.checkpoint:
+            self._timings = earlier.checkpoint.history["timings"]
+            self.history.restore(earlier.checkpoint.history, earlier.checkpoint.arrays())
+        if earlier and self.folder is not None:  # they may hold rounds after the checkpoint
+            self.folder.write_lines("metrics.jsonl", self.history.rows)
+            self.folder.write_lines("timings.jsonl", self._timings)
 
     def trained(self, log: RoundInfo, rounds: int, seconds: float) -> None:
         """Take note of some rounds, or of a failure in one."""
@@ -97,8 +124,22 @@ class Lane:
         return row
 
     def timed(self, timing: Mapping[str, Any]) -> None:
-        if self.folder is not None and not self.failure:
+        if self.failure:
+            return
+        self._timings.append(timing)
+        if self.folder is not None:
             self.folder.append("timings.jsonl", timing)
+
+    def save(self, trees: Mapping[str, Tree], states: States) -> bool:
+        """A checkpoint, if the run is recorded; whether there is one now."""
+        if self._out is None or self.failure:
+            return False
+        plain, arrays = self.history.export()
+        history = {**plain, "timings": self._timings}
+        snapshot = Snapshot(self.history.rounds, trees, states, history, arrays)
+        keep = self.config.checkpoint.keep
+        checkpoints.save(self._out / CHECKPOINTS, snapshot, self._text, keep)
+        return True
 
     def close(
         self,
@@ -130,6 +171,12 @@ class Lane:
     def _diverged(self, what: str) -> None:
         rate = getattr(self.config.method, "lr", None)
         self.failure = RunError(f"diverged: {what}; try a smaller method.lr (now {rate})")
+
+
+def config_text(config: Config, own: Mapping[str, Any]) -> str:
+    """The content of config.toml."""
+    passed = "".join(f"# {name}: passed from Python, not as named below\n" for name in own)
+    return passed + config.to_toml()
 
 
 def _not_finite(log: RoundInfo, first: int, clients: int) -> RunError:

@@ -7,6 +7,7 @@ clients.npz       per-client figures of the last and the best round
 environment.json  versions, backend, commit
 curves.png        accuracy and loss against rounds, or bytes sent
 profile/          with --profile: a trace of one round, and what its stages cost
+checkpoints/      what the run needs to go on
 summary.json      written last: a folder without it is not a result
 """
 
@@ -19,7 +20,7 @@ import platform
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,8 +29,9 @@ import numpy as np
 
 from flamejax.errors import InputError
 
+CHECKPOINTS = "checkpoints"
 FILES = ["config.toml", "metrics.jsonl", "timings.jsonl", "clients.npz", "environment.json"]
-FILES += ["curves.png", "summary.json"]
+FILES += ["curves.png", "summary.json", CHECKPOINTS]
 
 
 class Folder:
@@ -47,6 +49,19 @@ class Folder:
             raise InputError(f"--out {path} is in use by another run") from None
         except OSError as error:
             raise _failed(path, error) from None
+
+    @classmethod
+    def reopen(cls, path: Path) -> Folder:
+        """The folder of a run that goes on."""
+        folder = cls.__new__(cls)
+        folder.path = path
+        (path / "summary.json").unlink(missing_ok=True)  # it is not a result yet
+        return folder
+
+    def write_lines(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        """All lines of a .jsonl file."""
+        lines = "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
+        self.write(name, lines.encode())
 
     def append(self, name: str, row: Mapping[str, Any]) -> None:
         """One line at the end of a .jsonl file."""

@@ -14,18 +14,19 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from flamejax import models, registry
+from flamejax import hosts, models, registry
 from flamejax.config import Config, lay_over, load, make
 from flamejax.engine import RoundInfo, State, build
+from flamejax.engine.compile import common_trees
 from flamejax.engine.pack import build_pack
 from flamejax.errors import InputError, RunError
 from flamejax.evaluate import Sums
 from flamejax.federation import TRAIN, Federation, assemble
-from flamejax.lane import Lane, Result
+from flamejax.lane import Earlier, Lane, Result, earlier
 from flamejax.profiling import traced, write_costs
-from flamejax.records import check_free
+from flamejax.records import CHECKPOINTS, check_free
 from flamejax.report.terminal import Watcher, progress_bar
-from flamejax.types import Dataset, Model, Tree
+from flamejax.types import Dataset, Model, States, Tree
 
 LONGEST_CALL = 8192  # passes through a model
 
@@ -38,6 +39,7 @@ def run(
     out: str | Path | None = None,
     quiet: bool = False,
     profile: bool = False,
+    resume: bool = False,
     **settings: Any,
 ) -> Result:
     """Train, evaluate and record.
@@ -46,6 +48,7 @@ def run(
     ``run(rounds=20, partition={"name": "qlabel", "q": 2})``. data, model: settings like the others,
     or your own `Dataset` and `Model`. out: a folder for the records; nothing is written without it.
     quiet: no progress bar. profile: also a trace of one round, and what it costs, in `out`/profile.
+    resume: go on with the run in `out`, from its newest checkpoint, and with its config.
     """
     own: dict[str, Any] = {}
     for name, value, kind in (("data", data, Dataset), ("model", model, Model)):
@@ -55,13 +58,15 @@ def run(
             settings[name] = value
         elif value is not None:
             raise InputError(f"{name} should be a {kind.__name__} or settings, not {type(value)}")
-    if not isinstance(config, Config) or settings:
+    folder, before = None if out is None else Path(out), None
+    if resume:
+        config, before = _resumed(config, settings, folder, own)
+    elif not isinstance(config, Config) or settings:
         config = make(_values(config, settings))
-    folder = None if out is None else Path(out)
-    if folder is not None:
-        check_free(folder)
-    elif profile:
+    if folder is None and profile:
         raise InputError("profile = True needs out, a folder for the trace")
+    if folder is not None and not resume:
+        check_free(folder)
     with precision(config), _stop_requests() as stop:
         started = time.perf_counter()
         federation = assemble(config, own.get("data"), quiet)[1]
@@ -75,10 +80,13 @@ def run(
                 engine.stride,
                 lambda state: [engine.evaluate(state)],
                 lambda state, _, client: engine.models(state, client),
+                lambda state, _: (common_trees(state), engine.states(state)),
             )
+            if before and before.checkpoint:
+                drive = drive._replace(state=engine.resume(before.checkpoint))
             if stop:
                 raise KeyboardInterrupt
-            lane = Lane(config, federation, engine.facts, folder, own, name)
+            lane = Lane(config, federation, engine.facts, folder, own, name, before)
             traces = lane.folder.path / "profile" if lane.folder and profile else None
             (result,) = _carry_out(drive, [lane], watch, stop, started, traces)
     if traces and folder:
@@ -86,6 +94,22 @@ def run(
     if lane.failure:
         raise lane.failure
     return result
+
+
+def _resumed(
+    config: Any, settings: Mapping[str, Any], folder: Path | None, own: Mapping[str, Any]
+) -> tuple[Config, Earlier]:
+    """The config of the run in a folder, and what is there of it."""
+    if folder is None:
+        raise InputError("--resume needs --out, the folder of the run that goes on")
+    if config is not None or settings:
+        raise InputError("--resume takes the config of the run in --out; leave out other settings")
+    found = earlier(folder)
+    for name in ("data", "model"):
+        if (f"# {name}: passed from Python" in found.text) != (name in own):
+            needs = "was" if name not in own else "was not"
+            raise InputError(f"--resume: the {name} of the run in {folder} {needs} passed to it")
+    return make(load(folder / "config.toml")), found
 
 
 def run_together(
@@ -96,7 +120,8 @@ def run_together(
     model: Model | None = None,
 ) -> list[RunError | None]:
     """Runs of the same structure in one program; each leaves what `run` would have left in its
-    folder. Returns why a run failed, or None."""
+    folder. Where all folders have checkpoints of the same round, they go on from there; otherwise
+    they should be empty. Returns why a run failed, or None."""
     own = {name: x for name, x in (("data", data), ("model", model)) if x is not None}
     with precision(configs[0]), _stop_requests() as stop:
         started = time.perf_counter()
@@ -106,13 +131,18 @@ def run_together(
             per_call = min(rounds_per_call(configs[0], network, f, len(found)) for f in found)
             method = configs[0].method.build(network)
             pack = build_pack(configs, method, network, found, per_call)
-            drive = Drive(pack.state, pack.run, pack.stride, pack.evaluate, pack.models)
+            drive = Drive(
+                pack.state, pack.run, pack.stride, pack.evaluate, pack.models, pack.snapshot
+            )
+            before = _all_earlier(outs)
+            if there := [part.checkpoint for part in before if part and part.checkpoint]:
+                drive = drive._replace(state=pack.resume(there))
             if stop:
                 raise KeyboardInterrupt
             lanes = [
-                Lane(config, federation, facts, out, own, name)
-                for config, federation, facts, out in zip(
-                    configs, found, pack.facts, outs, strict=True
+                Lane(config, federation, facts, out, own, name, there)
+                for config, federation, facts, out, there in zip(
+                    configs, found, pack.facts, outs, before, strict=True
                 )
             ]
             _carry_out(drive, lanes, watch, stop, started)
@@ -155,6 +185,7 @@ class Drive(NamedTuple):
     stride: Callable[[int], int]
     evaluate: Callable[[State], list[Sums]]
     models: Callable[[State, int, int], tuple[Tree | None, Tree]]  # of a run and a client
+    snapshot: Callable[[State, int], tuple[dict[str, Tree], States]]  # of a run
 
 
 def _listed(ran: tuple[State, RoundInfo]) -> tuple[State, list[RoundInfo]]:
@@ -196,9 +227,15 @@ def _carry_out(
     traces: Path | None = None,
 ) -> list[Result]:
     """All rounds of all runs; their results are recorded however it ends."""
-    state, status, stopped = [drive.state], "finished", None
+    state, status = [drive.state], "finished"
+    stopped: KeyboardInterrupt | None = None
+
+    def save() -> bool:
+        saved = [lane.save(*drive.snapshot(state[0], run)) for run, lane in enumerate(lanes)]
+        return all(saved)
+
     try:
-        _loop(drive, state, lanes, watch, stop, traces)
+        _loop(drive, state, lanes, watch, stop, traces, save)
     except KeyboardInterrupt as error:
         status, stopped = "interrupted", error
     seconds = (time.perf_counter() - started) / len(lanes)
@@ -246,11 +283,18 @@ def _loop(
     watch: Watcher,
     stop: list[int],
     traces: Path | None,
+    save: Callable[[], bool],
 ) -> None:
-    config, done = lanes[0].config, 0
+    config, done = lanes[0].config, lanes[0].history.rounds
+    begun, saved = done, time.monotonic()
     while done < config.rounds and not all(lane.failure for lane in lanes):
-        if stop:
-            raise KeyboardInterrupt
+        waited = time.monotonic() - saved > (config.checkpoint.seconds or np.inf)
+        asked, due = hosts.agree(bool(stop), waited)
+        if asked:
+            raise KeyboardInterrupt(*[f"round {done}"] * (done > begun and save()))
+        if due:
+            save()
+            saved = time.monotonic()
         rounds = 1 if traces and done < 2 else drive.stride(done)  # a round to warm up, one to see
         watched = traces if done == min(1, config.rounds - 1) else None
         with traced(watched) if watched else nullcontext():
@@ -273,4 +317,16 @@ def _loop(
                 row = lane.evaluated(sums)
         for lane in lanes:
             lane.timed(timing)
+        every = config.checkpoint.every
+        if isinstance(every, int) and done // every > (done - rounds) // every:
+            save()
         watch(done, row if len(lanes) == 1 else None)
+
+
+def _all_earlier(outs: Sequence[Path]) -> Sequence[Earlier | None]:
+    """What is there of runs, if all of them can go on from the same round; otherwise nothing."""
+    if not all((out / CHECKPOINTS).is_dir() for out in outs):
+        return [None] * len(outs)
+    found = [earlier(out) for out in outs]
+    there = {part.checkpoint.round if part.checkpoint else 0 for part in found}
+    return found if len(there) == 1 and there != {0} else [None] * len(outs)

@@ -7,7 +7,7 @@ ever sees the client axis, the engine adds it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -115,6 +115,14 @@ class Method(NamedTuple):
     sends_updates: bool = False
     """Messages are steps, and a client that did not move sends zeros; otherwise they are points,
     and it sends what was broadcast. Clipping and the `ipm` attack measure from there."""
+
+
+class States(NamedTuple):
+    """States of some clients, in parts that fit in memory."""
+
+    number: int
+    shapes: Tree  # of one
+    parts: Iterable[tuple[np.ndarray, Tree]]  # ids [n], states [n, ...]; `number` of them in all
 
 
 class Overheard(NamedTuple):

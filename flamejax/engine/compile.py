@@ -17,6 +17,7 @@ from jax.sharding import PartitionSpec as P
 
 from flamejax import tree
 from flamejax.cache import keep_programs
+from flamejax.checkpoints import Checkpoint
 from flamejax.config import Config
 from flamejax.engine.devices import AXIS
 from flamejax.engine.execution import Plan
@@ -26,6 +27,7 @@ from flamejax.engine.prepare import (
     STATE,
     Ready,
     budget,
+    place,
     prepare,
     shelf_for,
     take_seats,
@@ -48,9 +50,10 @@ from flamejax.engine.windows import BUFFERS, Shelf
 from flamejax.errors import InputError
 from flamejax.evaluate import Sums
 from flamejax.federation import Federation
-from flamejax.types import Method, Model, Tree
+from flamejax.types import Method, Model, States, Tree
 
 log = logging.getLogger("flamejax")
+COMMON = ("server", "mean", "lost")  # parts of a state that are not of clients
 
 
 class Facts(NamedTuple):
@@ -74,6 +77,8 @@ class Engine(NamedTuple):
     stride: Callable[[int], int]  # rounds done -> how many to run next
     evaluate: Callable[[State], Sums]  # sums [n, ...] of the clients looked at, on the host
     models: Callable[[State, int], tuple[Tree | None, Tree]]  # global, one personalized; NumPy
+    states: Callable[[State], States]  # of this process's clients
+    resume: Callable[[Checkpoint], State]
     facts: Facts
     store: Store | None  # the host's, if that keeps the states
     programs: dict[str, Any]  # "rounds" and "evaluation", as JAX compiled them
@@ -124,6 +129,11 @@ def build(
     def models(state: State, client: int) -> tuple[Tree | None, Tree]:
         return take_out(ready.setting, state.server, hold.one(state, client), client)
 
+    def resume(checkpoint: Checkpoint) -> State:
+        common = common_part(checkpoint, ready.state)
+        placed = place(ready.mesh, common, STATE)
+        return placed._replace(clients=hold.restore(checkpoint))
+
     facts = facts_of(ready.rules, ready.plan, ready.state, ready.client, compile_seconds)
     return Engine(
         state=ready.state,
@@ -131,6 +141,8 @@ def build(
         stride=stride,
         evaluate=hold.evaluate,
         models=models,
+        states=hold.states,
+        resume=resume,
         facts=facts._replace(evaluated=ready.evaluated),
         store=store,
         programs={"rounds": rounds, "evaluation": evaluation},
@@ -145,6 +157,17 @@ def stride_of(config: Config, per_call: int) -> Callable[[int], int]:
         return max(0, min(per_call, to_evaluation, config.rounds - done))
 
     return stride
+
+
+def common_trees(state: State) -> dict[str, Tree]:
+    """A state for a checkpoint, but for the clients; on the host."""
+    return {name: jax.tree.map(np.asarray, getattr(state, name)) for name in COMMON}
+
+
+def common_part(checkpoint: Checkpoint, like: State) -> State:
+    """A state from a checkpoint, but for the clients."""
+    found = {name: checkpoint.tree(name, getattr(like, name)) for name in COMMON}
+    return State(round=np.int32(checkpoint.round), clients=None, **found)
 
 
 def models_of(
@@ -194,7 +217,7 @@ def facts_of(
 
 def _for_evaluation(config: Config, ready: Ready, federation: Federation) -> Shelf | None:
     """Room on the devices for some of the clients that are looked at, unless all are there."""
-    if ready.shelf is None:
+    if ready.layout is not None:
         return None
     fit = max(ready.mesh.devices.size, window(config) // max(1, tree.nbytes(ready.client)))
     return shelf_for(min(fit, len(ready.evaluated)), ready.mesh, ready.client, federation)
@@ -202,7 +225,6 @@ def _for_evaluation(config: Config, ready: Ready, federation: Federation) -> She
 
 def _store(config: Config, ready: Ready, shelf: Shelf, scratch: Path | None) -> Store:
     """The host's store, in the memory that windows leave of the budget."""
-    assert ready.shelf
     windows = BUFFERS * ready.shelf.nbytes + 2 * shelf.nbytes
     left = budget(config) - windows
     if left < 0:
@@ -231,7 +253,7 @@ def lower_rounds(ready: Ready, federation: Federation, rounds_per_call: int) -> 
     )
     many = many_rounds(one_round, rounds_per_call)
     state, setting = ready.state, ready.setting
-    if ready.shelf is not None:
+    if ready.layout is None:
         state = state._replace(clients=ready.shelf.stacked())
         setting = take_seats(ready.mesh, setting, ready.shelf.seat(np.zeros(0, np.int32)))
     on_mesh = over(ready.mesh, many, (STATE, SETTING, P()), (STATE, P()))

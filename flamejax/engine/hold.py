@@ -6,7 +6,8 @@ get there. Methods know neither.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -15,14 +16,19 @@ import numpy as np
 from jax import Array
 from jax.sharding import PartitionSpec as P
 
+from flamejax.checkpoints import Checkpoint
 from flamejax.engine.cohort import select
 from flamejax.engine.devices import AXIS, Layout
 from flamejax.engine.prepare import Ready, put, take_seats
 from flamejax.engine.rounds import Client, RoundInfo, State
 from flamejax.engine.store import Store
 from flamejax.engine.visit import Cohort
-from flamejax.engine.windows import Shelf, Windows
+from flamejax.engine.windows import Shelf, Windows, shards
+from flamejax.errors import InputError
 from flamejax.evaluate import Sums
+from flamejax.types import States, Tree
+
+AT_A_TIME = 64  # states to or from a checkpoint
 
 
 class Hold(NamedTuple):
@@ -31,6 +37,8 @@ class Hold(NamedTuple):
     run: Callable[[State, int], tuple[State, RoundInfo]]  # some rounds, at most those of a call
     evaluate: Callable[[State], Sums]  # sums [n, ...] of the clients that are looked at
     one: Callable[[State, int], Client]  # what is kept of a client, on the host
+    states: Callable[[State], States]  # the same of all clients of this process
+    restore: Callable[[Checkpoint], Client | None]  # clients as they are in a state
 
 
 def cohort_in(layout: Layout, clients: np.ndarray, nobody: int, devices: int) -> Cohort:
@@ -72,7 +80,41 @@ def hold_all(ready: Ready, rounds: Any, evaluation: Any) -> Hold:
     def one(state: State, client: int) -> Client:
         return jax.tree.map(lambda x: _row(x, layout.slot[client]), state.clients)
 
-    return Hold(run, evaluate, one)
+    def states(state: State) -> States:
+        return states_in(ready.shelf, layout, shards(state.clients))
+
+    def restore(checkpoint: Checkpoint) -> Client:
+        room = ready.shelf.room()
+        fill(room, checkpoint, ready.shelf, layout)
+        return ready.shelf.place(room)
+
+    return Hold(run, evaluate, one, states, restore)
+
+
+def states_in(shelf: Shelf, layout: Layout, parts: list[Tree]) -> States:
+    """The states of this process's clients; parts: of each of its devices."""
+    empty = [shelf.shapes] * len(shelf.here)  # of a method without state
+
+    def some() -> Iterator[tuple[np.ndarray, Tree]]:
+        for clients, rows, part in shelf.by_device(layout, parts or empty):
+            for piece in np.split(np.arange(len(rows)), range(AT_A_TIME, len(rows), AT_A_TIME)):
+                yield clients[piece], jax.tree.map(lambda x: x[rows[piece]], part)  # noqa: B023
+
+    return States(len(shelf.local(layout)[0]), shelf.shapes, some())
+
+
+def fill(room: Tree, checkpoint: Checkpoint, shelf: Shelf, layout: Layout) -> None:
+    """Write states from a checkpoint to the host arrays of this process's slots."""
+    clients, rows = shelf.local(layout)
+    order = np.argsort(clients)
+    clients, rows, found = clients[order], rows[order], 0
+    mine = partial(np.isin, test_elements=clients)
+    for ids, states in checkpoint.states(shelf.shapes, mine, AT_A_TIME):
+        there, found = rows[np.searchsorted(clients, ids)], found + len(ids)
+        for x, new in zip(jax.tree.leaves(room), jax.tree.leaves(states), strict=True):
+            x[there] = new
+    if found != len(clients):
+        raise InputError(f"{checkpoint.path}: {found} of {len(clients)} states; start the run anew")
 
 
 def hold_touched(
@@ -89,14 +131,12 @@ def hold_touched(
     is where the run is.
     """
     mesh, nobody = ready.mesh, ready.rules.clients
-    inner = ready.shelf
-    assert inner
-    windows = Windows(store, inner, _chooser(ready))
+    windows = Windows(store, ready.shelf, _chooser(ready))
 
     def run(state: State, number: int) -> tuple[State, RoundInfo]:
         first = int(state.round)
         window = windows.enter(first, number)
-        inside = state._replace(clients=inner.place(window.states))
+        inside = state._replace(clients=ready.shelf.place(window.states))
         setting = take_seats(mesh, ready.setting, window.layout)
         if following := stride(first + number):
             windows.expect(first + number, following, window)
@@ -124,7 +164,26 @@ def hold_touched(
         store.read(np.array([client]), np.array([0]), room)
         return jax.tree.map(lambda x: x[0], room)
 
-    return Hold(run, evaluate, one)
+    def states(state: State) -> States:
+        windows.settle()
+        clients = store.clients
+
+        def some() -> Iterator[tuple[np.ndarray, Tree]]:
+            for ids in np.split(clients, range(AT_A_TIME, len(clients), AT_A_TIME)):
+                room = jax.tree.map(lambda x: np.empty((len(ids), *x.shape), x.dtype), ready.client)  # noqa: B023
+                store.read(ids, np.arange(len(ids)), room)
+                yield ids, room
+
+        return States(len(clients), ready.client, some())
+
+    def restore(checkpoint: Checkpoint) -> None:
+        def mine(ids: np.ndarray) -> np.ndarray:
+            return ids % jax.process_count() == jax.process_index()
+
+        for ids, kept in checkpoint.states(ready.client, mine, AT_A_TIME):
+            store.write(ids, np.arange(len(ids)), kept)
+
+    return Hold(run, evaluate, one, states, restore)
 
 
 def _chooser(ready: Ready) -> Callable[[int, int], np.ndarray]:

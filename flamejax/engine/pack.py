@@ -21,10 +21,13 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from flamejax.cache import keep_programs
+from flamejax.checkpoints import Checkpoint
 from flamejax.config import Config
 from flamejax.engine.cohort import most_each
 from flamejax.engine.compile import (
     Facts,
+    common_part,
+    common_trees,
     facts_of,
     gathered,
     many_rounds,
@@ -34,7 +37,7 @@ from flamejax.engine.compile import (
 )
 from flamejax.engine.devices import AXIS, Layout, lay_out
 from flamejax.engine.execution import beside
-from flamejax.engine.hold import cohort_in, in_order
+from flamejax.engine.hold import cohort_in, fill, in_order, states_in
 from flamejax.engine.prepare import (
     QUICKLY,
     SETTING,
@@ -44,16 +47,18 @@ from flamejax.engine.prepare import (
     batch_of,
     evaluated_clients,
     first_state,
+    full_shelf,
     place,
     put,
     settings_of,
 )
 from flamejax.engine.rounds import RoundInfo, Setting, State, make_evaluate, make_round
 from flamejax.engine.visit import Cohort
+from flamejax.engine.windows import shards
 from flamejax.errors import InputError
 from flamejax.evaluate import Sums
 from flamejax.federation import TRAIN, Federation
-from flamejax.types import Method, Model, Tree
+from flamejax.types import Method, Model, States, Tree
 
 log = logging.getLogger("flamejax")
 
@@ -70,6 +75,8 @@ class Pack(NamedTuple):
     stride: Callable[[int], int]
     evaluate: Callable[[State], list[Sums]]
     models: Callable[[State, int, int], tuple[Tree | None, Tree]]  # of a run and a client
+    snapshot: Callable[[State, int], tuple[dict[str, Tree], States]]  # of a run
+    resume: Callable[[Sequence[Checkpoint]], State]
     facts: list[Facts]
 
 
@@ -140,6 +147,26 @@ def build_pack(
         server = jax.tree.map(lambda x: np.asarray(x)[run], state.server)
         return take_out(told[run][1], server, kept, client)
 
+    shelves = [
+        full_shelf(plan, layout, federation.counts[:, TRAIN])
+        for layout, federation in zip(layouts, federations, strict=True)
+    ]
+
+    def snapshot(state: State, run: int) -> tuple[dict[str, Tree], States]:
+        common = jax.tree.map(lambda x: np.asarray(x)[run], state._replace(clients=None))
+        parts = [jax.tree.map(lambda x: x[run], part) for part in shards(state.clients, axis=1)]
+        return common_trees(common), states_in(shelves[run], layouts[run], parts)
+
+    def resume(found: Sequence[Checkpoint]) -> State:
+        like = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), state)
+        common = [common_part(checkpoint, like) for checkpoint in found]
+        rooms = [shelf.room() for shelf in shelves]
+        for of in zip(rooms, found, shelves, layouts, strict=True):
+            fill(*of)
+        together = jax.tree.map(lambda *x: np.stack(x), *common)
+        clients = shelves[0].place(jax.tree.map(lambda *x: np.stack(x), *rooms), axis=1)
+        return place(plan.mesh, together, STATES)._replace(clients=clients)
+
     first = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), (state, client))
     facts = facts_of(plan.rules, plan.plan, first[0], first[1], compile_seconds)
     facts = facts._replace(together=runs)
@@ -149,6 +176,8 @@ def build_pack(
         stride_of(configs[0], plan.per_call),
         evaluate,
         models,
+        snapshot,
+        resume,
         [facts._replace(evaluated=looked_at) for looked_at in evaluated],
     )
 

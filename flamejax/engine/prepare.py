@@ -43,8 +43,8 @@ class Ready(NamedTuple):
     setting: Setting  # placed on the mesh
     state: State  # before the first round, placed on the mesh; without clients on a shelf
     client: Client  # what is kept of one that was never selected; on the host
-    layout: Layout | None  # of all clients on the devices, or else
-    shelf: Shelf | None  # for windows of them
+    layout: Layout | None  # of all clients on the devices; otherwise windows of them are there
+    shelf: Shelf  # for the ones or the others
     guests: int  # slots of a device for clients of others
     evaluated: np.ndarray  # clients that evaluations look at, in order
     per_call: int  # rounds
@@ -79,9 +79,10 @@ def prepare(
     """Choose devices, a strategy and a store; place data and state."""
     plan = arrange(config, method, model, federation, per_call)
     mesh, rules, work = plan.mesh, plan.rules, federation.counts[:, TRAIN]
-    layout, shelf = None, None
+    layout = None
     if plan.dense:
         layout = lay_out(work, mesh.devices.size, plan.guests)
+        shelf = full_shelf(plan, layout, work)
     else:
         there = min(plan.per_call * rules.selected, federation.clients)
         shelf = shelf_for(there, mesh, plan.shapes, federation, plan.guests)
@@ -178,11 +179,12 @@ def batch_of(config: Config, federation: Federation) -> int:
 def _dense(config: Config, rules: Rules, record: int) -> bool:
     """Whether the states of all clients, of `record` bytes each, are kept on the devices."""
     asked, needed = config.engine.store, rules.clients * record
+    given = config.engine.state_budget  # what is free is not asked: all processes must decide alike
     if asked == "touched" and rules.needs_all:
         why = "every round looks at the states of all clients"
         raise InputError(f"engine.store = 'touched': {why}; 'dense' keeps them on the devices")
     if asked == "auto":
-        return rules.needs_all or needed <= min(DENSE, budget(config))
+        return rules.needs_all or needed <= (DENSE if given == "auto" else min(DENSE, given))
     return asked == "dense"
 
 
@@ -203,7 +205,8 @@ def free_memory() -> int:
 
 def window(config: Config) -> int:
     """Bytes of states to bring to the devices at a time: several such parts are in memory."""
-    return min(WINDOW, budget(config) // 16)
+    given = config.engine.state_budget
+    return WINDOW if given == "auto" else min(WINDOW, given // 16)
 
 
 def shelf_for(
@@ -212,6 +215,13 @@ def shelf_for(
     """Room on the devices for some clients at a time."""
     size = Size.of(clients, mesh.devices.size, jax.process_count())
     return Shelf(mesh, clients, size, guests, shapes, federation.counts[:, TRAIN])
+
+
+def full_shelf(plan: Arranged, layout: Layout, work: np.ndarray) -> Shelf:
+    """For all clients at once, as they are laid out."""
+    devices = plan.mesh.devices.size
+    size = Size(devices, jax.process_count(), len(layout.client) // devices - plan.guests)
+    return Shelf(plan.mesh, len(work), size, plan.guests, plan.shapes, work)
 
 
 def evaluated_clients(config: Config, federation: Federation) -> np.ndarray:

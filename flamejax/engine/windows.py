@@ -82,25 +82,39 @@ class Shelf(NamedTuple):
         rows = np.flatnonzero(mine < len(self.work))
         return mine[rows], rows
 
-    def place(self, states: Tree) -> Tree:
-        """Host arrays as one stacked tree on the mesh."""
-        sharding = NamedSharding(self.mesh, P(AXIS))
+    def place(self, states: Tree, axis: int = 0) -> Tree:
+        """Host arrays, stacked along an axis, as one tree on the mesh."""
+        sharding = NamedSharding(self.mesh, P(*[None] * axis, AXIS))
         devices = [self.mesh.devices.flat[i] for i in self.here]
 
         def put(x: np.ndarray) -> jax.Array:
-            pieces = np.split(x, len(devices))
+            pieces = np.split(x, len(devices), axis)
             placed = [jax.device_put(p, d) for p, d in zip(pieces, devices, strict=True)]
-            whole = (self.slots * self.size.devices, *x.shape[1:])
+            whole = (*x.shape[:axis], self.slots * self.size.devices, *x.shape[axis + 1 :])
             return jax.make_array_from_single_device_arrays(whole, sharding, placed)
 
         return jax.tree.map(put, states)
 
+    def by_device(
+        self, layout: Layout, states: list[Tree]
+    ) -> Iterator[tuple[np.ndarray, np.ndarray, Tree]]:
+        """For each device of this process: clients, their rows, and host arrays with these."""
+        clients, rows = self.local(layout)
+        device, row = np.divmod(rows, self.slots)
+        for number, part in enumerate(states):
+            yield clients[device == number], row[device == number], part
 
-def shards(stacked: Tree) -> list[Tree]:
-    """A stacked tree on the mesh, as host arrays of each device of this process."""
+
+def shards(stacked: Tree, axis: int = 0) -> list[Tree]:
+    """A tree stacked along an axis, on the mesh: the host arrays of this process's devices."""
     leaves, structure = jax.tree.flatten(stacked)
+    if not leaves:  # a method without state
+        return []
     parts = [
-        [np.asarray(s.data) for s in sorted(x.addressable_shards, key=lambda s: s.index[0].start)]
+        [
+            np.asarray(shard.data)
+            for shard in sorted(x.addressable_shards, key=lambda s: s.index[axis].start or 0)
+        ]
         for x in leaves
     ]
     return [jax.tree.unflatten(structure, part) for part in zip(*parts, strict=True)]
@@ -153,7 +167,7 @@ class Windows:
     def _put_away(self) -> None:
         if self._kept or self._last is None:
             return
-        for clients, rows, states in self._by_device(*self._last):
+        for clients, rows, states in self._shelf.by_device(*self._last):
             self.store.write(clients, rows, states)
         self._kept = True
 
@@ -169,17 +183,8 @@ class Windows:
         mine, rows = self._shelf.local(window.layout)
         order = np.argsort(mine)
         mine, rows = mine[order], rows[order]
-        for clients, old, part in self._by_device(layout, states):
+        for clients, old, part in self._shelf.by_device(layout, states):
             stays = np.isin(clients, mine)
             new = rows[np.searchsorted(mine, clients[stays])]
             for room, x in zip(jax.tree.leaves(window.states), jax.tree.leaves(part), strict=True):
                 room[new] = x[old[stays]]
-
-    def _by_device(
-        self, layout: Layout, states: list[Tree]
-    ) -> Iterator[tuple[np.ndarray, np.ndarray, Tree]]:
-        """For each device of this process: clients, their rows, and host arrays with these."""
-        clients, rows = self._shelf.local(layout)
-        device, row = np.divmod(rows, self._shelf.slots)
-        for number, part in enumerate(states):
-            yield clients[device == number], row[device == number], part
