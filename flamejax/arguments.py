@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from flamejax.errors import InputError
 
-DONE, BAD_INPUT, FAILED = 0, 2, 3
+DONE, BAD_INPUT, FAILED, INTERRUPTED = 0, 2, 3, 130
 
 
 class Parser(argparse.ArgumentParser):

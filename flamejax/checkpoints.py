@@ -56,12 +56,12 @@ def save(folder: Path, snapshot: Snapshot, config: str, keep: int) -> None:
         if rank == 0:
             shutil.rmtree(half, ignore_errors=True)
             half.mkdir(parents=True)
-        hosts.meet(f"{name} begins")
+        hosts.meet_again()
         files = _write_states(half, snapshot.states, rank)
         if rank == 0:
             files |= _write_rest(half, snapshot)
         _write_json(half / f"files-{rank}.json", files)
-        hosts.meet(f"{name} is written")
+        hosts.meet_again()
         if rank == 0:
             parts = [json.loads(path.read_text()) for path in sorted(half.glob("files-*.json"))]
             manifest = {
@@ -80,7 +80,7 @@ def save(folder: Path, snapshot: Snapshot, config: str, keep: int) -> None:
         shutil.rmtree(half, ignore_errors=True)
         reason = error.strerror or error
         raise InputError(f"--out: cannot write the checkpoint {half}: {reason}") from None
-    hosts.meet(f"{name} is there")
+    hosts.meet_again()
 
 
 def rounds(folder: Path) -> list[int]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import shlex
 import signal
 import sys
 from pathlib import Path
 from typing import NoReturn
 
-from flamejax import __version__, catalog, cli_bench, cli_data, registry
-from flamejax.arguments import BAD_INPUT, DONE, FAILED, Parser, add_settings, settings
+from flamejax import __version__, catalog, cli_bench, cli_data, hosts, registry
+from flamejax.arguments import BAD_INPUT, DONE, FAILED, INTERRUPTED, Parser, add_settings, settings
 from flamejax.errors import InputError, RunError
 
 
@@ -27,6 +28,12 @@ def parser() -> Parser:
         "the bundled digits, hybrid skew, 10 clients.",
     )
     _add_run(run, "change one setting, e.g. --set method.lam=3 (repeatable)")
+    run.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on with the run in DIR from its newest checkpoint, with its own settings",
+    )
+    _add_processes(run)
     run.add_argument(
         "--profile",
         action="store_true",
@@ -87,6 +94,36 @@ def _add_run(command: argparse.ArgumentParser, help_on_set: str) -> None:
     )
 
 
+def _add_processes(command: argparse.ArgumentParser) -> None:
+    several = command.add_argument_group(
+        "several processes", "the same command for each of them, with its own --rank"
+    )
+    several.add_argument("--coordinator", metavar="HOST:PORT", help="a free port of rank 0's host")
+    several.add_argument("--processes", metavar="N", help="how many there are")
+    several.add_argument("--rank", metavar="I", help="which one this is, 0 .. N-1")
+    several.add_argument(
+        "--cluster",
+        action="store_true",
+        help="take these from the environment variables of Slurm, Open MPI or torchrun",
+    )
+
+
+def _place(options: argparse.Namespace) -> hosts.Place | None:
+    """Of this process in a run of several, if it is one."""
+    given = {name: getattr(options, name) for name in hosts.Place._fields}
+    if options.cluster:
+        place = hosts.from_cluster(given, os.environ)
+    elif not any(given.values()):
+        return None
+    elif missing := next((name for name, value in given.items() if value is None), None):
+        raise InputError(f"--{missing} is missing: several processes need all three, or --cluster")
+    else:
+        place = hosts.placed(**given)
+    if options.out is None and place.processes > 1:
+        raise InputError("several processes need --out DIR, a folder that all of them see")
+    return place if place.processes > 1 else None
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     try:
@@ -133,25 +170,46 @@ def run_command(options: argparse.Namespace) -> int:
     from flamejax import config as configs
     from flamejax import records
 
-    values, changes = settings(options)
-    config = configs.make(configs.lay_over(values, changes))
-    if options.against == "bytes" and config.method.name == "local":
-        raise InputError("--against bytes: method.name = 'local' sends nothing; leave it out")
-    data = catalog.stem(config.data.name)
-    stem = f"{config.method.name}-{data}-{config.partition.name}-seed{config.seed}"
-    out = options.out or records.default_path(stem)
-    records.check_free(out)
+    config, out, place = None, options.out, _place(options)
+    if options.resume:
+        if options.config or options.assignments or out is None:
+            raise InputError("--resume goes with --out DIR alone: the run there has its settings")
+        if (there := records.read(out)) and there.summary["status"] == "finished":
+            return _say(f"{out} is finished: nothing to resume", DONE)
+    else:
+        values, changes = settings(options)
+        config = configs.make(configs.lay_over(values, changes))
+        if options.against == "bytes" and config.method.name == "local":
+            raise InputError("--against bytes: method.name = 'local' sends nothing; leave it out")
+        data = catalog.stem(config.data.name)
+        stem = f"{config.method.name}-{data}-{config.partition.name}-seed{config.seed}"
+        out = out or records.default_path(stem)
+        if place is None or place.rank == 0:
+            records.check_free(out)
 
     from flamejax.report import costs
     from flamejax.report.curves import png
     from flamejax.report.terminal import show
     from flamejax.runner import run
 
+    token = config.to_toml() if config else "resume"
     try:
-        result = run(config, out=out, quiet=options.quiet, profile=options.profile)
-    except KeyboardInterrupt:
+        with hosts.join(place, token):
+            result = run(
+                config,
+                out=out,
+                quiet=options.quiet,
+                profile=options.profile,
+                resume=options.resume,
+            )
+    except KeyboardInterrupt as stopped:
+        if stopped.args:
+            goes_on = f"flamejax run --resume --out {shlex.quote(str(out))}"
+            return _say(f"interrupted after {stopped}; {goes_on} continues", INTERRUPTED)
         found = f"; what was measured is in {out}" if out.exists() else " before the first round"
         return _say(f"interrupted{found}", FAILED)
+    if place and place.rank > 0:
+        return DONE
     if options.against != "rounds":
         records.write(out / "curves.png", png(result, options.against))
     if not options.quiet:

@@ -65,8 +65,9 @@ def run(
         config = make(_values(config, settings))
     if folder is None and profile:
         raise InputError("profile = True needs out, a folder for the trace")
-    if folder is not None and not resume:
+    if folder is not None and not resume and hosts.rank() == 0:
         check_free(folder)
+    quiet = quiet or hosts.rank() > 0
     with precision(config), _stop_requests() as stop:
         started = time.perf_counter()
         federation = assemble(config, own.get("data"), quiet)[1]

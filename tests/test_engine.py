@@ -315,7 +315,7 @@ def test_small_steps_are_taken_side_by_side_on_cpu():
 
 def test_few_devices_because_jax_was_running_are_warned_of():
     program = "import jax.numpy as jnp; jnp.zeros(2) + 1\nfrom flamejax.engine import devices\n"
-    program += "devices._cores = lambda: 2\ndevices.make_mesh('auto', {})"
+    program += "devices.hosts.cores = lambda: 2\ndevices.make_mesh('auto', {})"
     for useful, warned in ((2, True), (1, False)):
         done = subprocess.run(
             [sys.executable, "-c", program.format(useful)],

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from flamejax import tree
-from flamejax.engine.devices import AXIS
+from flamejax.engine.devices import AXIS, total
 from flamejax.engine.visit import Cohort
 from flamejax.shuffle import permute
 from flamejax.types import Tree
@@ -119,7 +119,7 @@ def _move(store: Tree, count: Array, start: Array, row: Array, goal: Array, plac
 
     def trip(i: Array, store: Tree) -> Tree:
         leaving = tree.take(store, row[i][None])
-        arriving = lax.psum(tree.where(me == start[i], leaving, tree.zeros_like(leaving)), AXIS)
+        arriving = total(tree.where(me == start[i], leaving, tree.zeros_like(leaving)))
         # on all devices but one it goes where nothing is read
         nowhere = len(jax.tree.leaves(store)[0]) - 1
         return tree.put(store, jnp.where(me == goal[i], place[i], nowhere)[None], arriving)

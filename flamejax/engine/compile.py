@@ -228,10 +228,10 @@ def _store(config: Config, ready: Ready, shelf: Shelf, scratch: Path | None) -> 
     windows = BUFFERS * ready.shelf.nbytes + 2 * shelf.nbytes
     left = budget(config) - windows
     if left < 0:
-        asked, need = config.engine.state_budget, -(-windows // 10**6)
+        need = f"'{-(-windows // 1000)}kB'" if windows < 10**6 else f"'{-(-windows // 10**6)}MB'"
         raise InputError(
-            f"engine.state_budget = {asked!r}: the states of a round alone take '{need}MB'; give "
-            "as much, or lower participation.clients_per_round"
+            f"engine.state_budget = {config.engine.state_budget!r}: the states of a round alone "
+            f"take {need}; give as much, or lower participation.clients_per_round"
         )
     return Store(ready.client, left, scratch)
 

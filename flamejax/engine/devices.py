@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import Array, lax
 from jax.sharding import AxisType, Mesh
 
+from flamejax import hosts
 from flamejax.errors import InputError
+from flamejax.types import Tree
 
 AXIS = "clients"
 MOST_CPU_DEVICES = 64  # each is a pool of threads
@@ -18,7 +23,8 @@ CAREFUL_DEALS = 4096  # of clients to devices; the smaller ones after them even 
 # XLA ends the process when one CPU device waits a minute for another; a round may well be longer
 PATIENCE = (
     "--xla_cpu_collective_call_warn_stuck_timeout_seconds=86400 "
-    "--xla_cpu_collective_call_terminate_timeout_seconds=86400"
+    "--xla_cpu_collective_call_terminate_timeout_seconds=86400 "
+    "--xla_cpu_collective_timeout_seconds=86400"
 )
 
 
@@ -30,20 +36,22 @@ def make_mesh(requested: int | Literal["auto", "all"], useful: int) -> Mesh:
     """
     if "xla_cpu_collective_call" not in os.environ.get("XLA_FLAGS", ""):
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {PATIENCE}".strip()
+    if hosts.count() > 1:
+        return _mesh(hosts.devices(requested))
     arranged = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
-    late = False
+    late, cores = False, hosts.cores()
     if not arranged and getattr(jax.config, "jax_num_cpu_devices", -1) < 0:
         more = requested if isinstance(requested, int) and requested <= MOST_CPU_DEVICES else 1
         try:
-            jax.config.update("jax_num_cpu_devices", max(_cores(), more))
+            jax.config.update("jax_num_cpu_devices", max(cores, more))
         except RuntimeError:  # JAX is already running: its devices it is
             late = True
     devices = jax.devices()
-    if late and devices[0].platform == "cpu" and len(devices) < min(_cores(), useful):
+    if late and devices[0].platform == "cpu" and len(devices) < min(cores, useful):
         warnings.warn(
-            f"JAX was running before flamejax could give it a device for each of {_cores()} cores, "
+            f"JAX was running before flamejax could give it a device for each of {cores} cores, "
             f"so this run uses {len(devices)}: call flamejax before other JAX code, or begin with "
-            f"jax.config.update('jax_num_cpu_devices', {_cores()})",
+            f"jax.config.update('jax_num_cpu_devices', {cores})",
             stacklevel=2,
         )
     named = {"auto": min(len(devices), useful), "all": len(devices)}
@@ -53,13 +61,29 @@ def make_mesh(requested: int | Literal["auto", "all"], useful: int) -> Mesh:
             f"engine.devices = {wanted} but JAX has {len(devices)} {devices[0].platform} "
             "device(s); on CPU more can be had only before JAX starts"
         )
-    return Mesh(np.array(devices[:wanted]), (AXIS,), axis_types=(AxisType.Auto,))
+    return _mesh(devices[:wanted])
 
 
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+def _mesh(devices: Sequence[jax.Device]) -> Mesh:
+    return Mesh(np.array(devices), (AXIS,), axis_types=(AxisType.Auto,))
+
+
+def total(parts: Tree) -> Tree:
+    """Sums over all devices, leaf by leaf; on every device.
+
+    Between processes every leaf would travel alone, which for small ones takes most of the time.
+    """
+    if hosts.count() == 1:
+        return lax.psum(parts, AXIS)
+    leaves, structure = jax.tree.flatten(parts)
+    sums: dict[int, Array] = {}
+    for dtype in {leaf.dtype for leaf in leaves}:
+        same = [i for i, leaf in enumerate(leaves) if leaf.dtype == dtype]
+        whole = lax.psum(jnp.concatenate([leaves[i].reshape(-1) for i in same]), AXIS)
+        ends = np.cumsum([leaves[i].size for i in same])
+        pieces = jnp.split(whole, ends[:-1])
+        sums |= {i: x.reshape(leaves[i].shape) for i, x in zip(same, pieces, strict=True)}
+    return jax.tree.unflatten(structure, [sums[i] for i in range(len(leaves))])
 
 
 class Size(NamedTuple):

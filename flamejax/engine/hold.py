@@ -206,4 +206,4 @@ def _row(stacked: Array, slot: int) -> np.ndarray:
         first = shard.index[0].start or 0
         if first <= slot < first + len(shard.data):
             return np.asarray(shard.data[slot - first])
-    raise IndexError(f"slot {slot} is not on a device of this process")
+    raise InputError("the model of this client is in another process of the run")

@@ -317,7 +317,18 @@ def place(mesh: Mesh, values: Tree, specs: Tree) -> Tree:
 
 def put(mesh: Mesh, value: Tree, spec: P) -> Tree:
     """Host values on the mesh, the same in every process."""
-    return jax.device_put(value, NamedSharding(mesh, spec))
+    sharding = NamedSharding(mesh, spec)
+    if jax.process_count() == 1:
+        return jax.device_put(value, sharding)
+
+    def one(x: Any) -> Array:  # `device_put` would compare the values of all processes
+        if isinstance(x, Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
+            data = one(jax.random.key_data(x))
+            return jax.random.wrap_key_data(data, impl=jax.random.key_impl(x))
+        host = np.asarray(x)
+        return jax.make_array_from_callback(host.shape, sharding, lambda part: host[part])
+
+    return jax.tree.map(one, value)
 
 
 def _first_mean(method: Method, setting: Setting, server: Tree, client: Tree, shard: Shard) -> Tree:

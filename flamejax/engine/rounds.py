@@ -16,7 +16,7 @@ from jax import Array, lax
 
 from flamejax import tree
 from flamejax.engine.cohort import deal_out, select, send, send_back
-from flamejax.engine.devices import AXIS
+from flamejax.engine.devices import AXIS, total
 from flamejax.engine.messages import center_of, combine, conspire
 from flamejax.engine.visit import Cohort, visit
 from flamejax.evaluate import Sums, score
@@ -221,7 +221,7 @@ def make_round(
             return tree.where(ok, after, client), summed, kept
 
         store, summed, (steps, ok, messages) = visit(one, store, cohort, width, clients)
-        total, weight, loss, samples, needed = summed
+        told, weight, loss, samples, needed = summed
         here = cohort.ids < clients
         if attack.collude:
             center = center_of(method, state.server, state.mean)
@@ -244,7 +244,7 @@ def make_round(
             culprits=jnp.pad(worst, (0, CULPRITS - len(worst)), constant_values=clients),
         )
         weights = jnp.where(here & ok, setting.weight[cohort.ids], 0)
-        return store, Heard(total, weight, messages, weights), log
+        return store, Heard(told, weight, messages, weights), log
 
     def executed(steps: Array) -> Array:
         """Steps computed for clients that needed steps [k], `width` of them side by side."""
@@ -263,14 +263,14 @@ def make_round(
             center = center_of(method, state.server, state.mean)
             mean = combine(aggregator, setting.aggregator, messages, weights, center)
             return mean, None, lax.psum(jnp.sum(weights), AXIS) > 0
-        total, weight = lax.psum((heard.total, heard.weight), AXIS)
+        summed, weight = total((heard.total, heard.weight))
         if not recall:
             least = jnp.finfo(weight.dtype).tiny
-            return tree.scale(1 / jnp.maximum(weight, least), total), None, weight > 0
+            return tree.scale(1 / jnp.maximum(weight, least), summed), None, weight > 0
         if not rules.running:
-            return total, None, jnp.array(True)
+            return summed, None, jnp.array(True)
         # Kahan's sum: what a long run of small changes loses to rounding comes back
-        change = tree.add(total, state.lost)
+        change = tree.add(summed, state.lost)
         mean = tree.add(state.mean, change)
         return mean, tree.subtract(change, tree.subtract(mean, state.mean)), jnp.array(True)
 
@@ -302,7 +302,7 @@ def make_round(
     def gather(log: RoundInfo) -> RoundInfo:
         """The sums of all devices."""
         named = jnp.sort(lax.all_gather(log.culprits, AXIS).reshape(-1))[:CULPRITS]
-        sums = lax.psum(log._replace(culprits=jnp.zeros((), jnp.int32)), AXIS)
+        sums = total(log._replace(culprits=jnp.zeros((), jnp.int32)))
         return sums._replace(culprits=named)
 
     return round
