@@ -166,7 +166,8 @@ def compare_command(options: argparse.Namespace) -> int:
 
     from flamejax import records
     from flamejax.comparer import METHODS, compare_all
-    from flamejax.report.comparison import show
+    from flamejax.report.comparison import sheet
+    from flamejax.report.sheet import show
 
     lists = METHODS if options.methods is None else options.methods, options.seeds, options.rates
     out = options.out or records.default_path("compare")
@@ -177,7 +178,7 @@ def compare_command(options: argparse.Namespace) -> int:
         done = f"; {stopped}, and {same} continues" if stopped.args else " before the first run"
         return _say(f"interrupted{done}", FAILED)
     if not options.quiet:
-        show(comparison, out)
+        show(sheet(comparison), out)
     diverged = [run["name"] for run in comparison.runs if run["status"] != "finished"]
     return _say(f"diverged: {'; '.join(diverged)}", FAILED) if diverged else DONE
 

@@ -13,9 +13,9 @@ import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
 import flamejax as fj
-from flamejax import comparer, records
+from flamejax import comparer, folders, records
 from flamejax.cli import main
-from flamejax.report.comparison import MISSING
+from flamejax.report.sheet import MISSING
 
 from .imagined import FIGURES, pretend
 
@@ -226,7 +226,7 @@ def test_interrupted_comparison_goes_on(tmp_path, carried_out, capsys, monkeypat
     assert len(table(Path("runs/compare"))) == 2
 
 
-def test_diverging_run(tmp_path, capsys):
+def test_diverging_run(tmp_path, capsys, monkeypatch):
     words = ["--methods", "flame,local", *sets("method.lr=1e30"), "--out", str(tmp_path / "out")]
     assert main([*COMMAND, *words]) == 3
     assert "flamejax: diverged: flame, seed 0" in only_line(capsys)
@@ -234,12 +234,15 @@ def test_diverging_run(tmp_path, capsys):
     assert "| flame (paper) |" + " diverged |" * 5 in said
     assert "Diverged: flame, seed 0" in said
     assert table(tmp_path / "out")[0]["pm_accuracy_mean"] == ""
+    monkeypatch.setattr(comparer, "run_one", None)
+    assert main([*COMMAND, *words]) == 3  # and is not repeated
+    assert "flamejax: diverged: flame, seed 0" in only_line(capsys)
 
 
 def test_one_comparison_at_a_time(copy, capsys):
-    with comparer._alone(copy):
+    with folders.alone(copy):
         assert main([*COMMAND, *CHOICE, "--out", str(copy)]) == 2
-    assert "in use by another comparison" in only_line(capsys)
+    assert "in use by another process" in only_line(capsys)
 
 
 # options -> a piece of the refusal
