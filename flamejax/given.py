@@ -10,6 +10,7 @@ from typing import Any
 from flamejax import registry
 from flamejax.config import Config, load
 from flamejax.errors import InputError
+from flamejax.types import Dataset, Model
 
 SEEDS = "whole numbers >= 0"
 
@@ -18,17 +19,23 @@ def values_of(config: Config | Mapping[str, Any] | str | Path | None) -> Mapping
     """The nested values of a config, however it is given."""
     if isinstance(config, Config):
         return config.model_dump()
-    return load(config) if isinstance(config, str | Path) else config or {}
+    if isinstance(config, str | Path):
+        return load(config)
+    if not isinstance(config, Mapping | None):
+        raise InputError(f"config should be a path, a mapping or a Config, not {type(config)}")
+    return config or {}
 
 
 def take_own(data: Any, model: Any, settings: dict[str, Any]) -> dict[str, Any]:
     """One's own data and model; where they are settings instead, they join the others."""
     own: dict[str, Any] = {}
-    for name, value in (("data", data), ("model", model)):
-        if isinstance(value, Mapping):
+    for name, value, kind in (("data", data, Dataset), ("model", model, Model)):
+        if isinstance(value, kind):
+            own[name] = value
+        elif isinstance(value, Mapping):
             settings[name] = value
         elif value is not None:
-            own[name] = value
+            raise InputError(f"{name} should be a {kind.__name__} or settings, not {type(value)}")
     return own
 
 
