@@ -91,7 +91,8 @@ def sweep_all(
                 done = _carry_out([runs[number] for number in numbers], root, own, quiet)
                 for number, record in zip(numbers, done, strict=True):
                     found[number] = record
-            programs = [list(dict.fromkeys(shapes)).index(shape) for shape in shapes]
+            order = {shape: number for number, shape in enumerate(dict.fromkeys(shapes))}
+            programs = [order[shape] for shape in shapes]
             result = gather(axes, runs, [r for r in found if r is not None], programs)
             if out is not None:
                 folders = [[str(runs[number].path) for number in numbers] for numbers in packs]
