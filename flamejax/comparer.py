@@ -16,7 +16,7 @@ from flamejax import records
 from flamejax.comparison import Comparison, gather
 from flamejax.config import Config
 from flamejax.errors import RunError
-from flamejax.folders import claim, clear, ended, outcome
+from flamejax.folders import claim, clear, ended, outcome, reached
 from flamejax.given import take_own
 from flamejax.plan import Run, plan
 from flamejax.records import Record
@@ -90,10 +90,12 @@ def compare_all(
 
 
 def _carry_out(run: Run, folder: Path, own: Mapping[str, Any], quiet: bool) -> Record:
-    clear(folder)
+    going_on = reached(run.config, folder) > 0
+    if not going_on:
+        clear(folder)
     failure = None
     try:
-        run_one(run.config, out=folder, quiet=quiet, **own)
+        run_one(None if going_on else run.config, out=folder, quiet=quiet, resume=going_on, **own)
     except RunError as error:
         failure = error
     return outcome(folder, failure)

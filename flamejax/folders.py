@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ from typing import Any
 from flamejax import records
 from flamejax.config import Config
 from flamejax.errors import InputError, RunError
+from flamejax.lane import earlier
 from flamejax.records import Record
 
 
@@ -94,11 +96,23 @@ def _difference(old: Mapping[str, Any], new: Mapping[str, Any], where: str = "")
     return "other settings"
 
 
+def reached(config: Config, folder: Path) -> int:
+    """The round from which an unfinished run can go on; 0 if it has to start again."""
+    try:
+        found = earlier(folder)
+    except InputError:  # nothing, or nothing of use
+        return 0
+    return found.checkpoint.round if found.checkpoint and found.text == config.to_toml() else 0
+
+
 def clear(folder: Path) -> None:
-    """Take away what an unfinished run left."""
+    """Take away what a run left that is to start again."""
     for name in records.FILES:
-        (folder / name).unlink(missing_ok=True)
-        (folder / records.part(name)).unlink(missing_ok=True)
+        for path in (folder / name, folder / records.part(name)):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
 
 
 def outcome(folder: Path, failure: RunError | None) -> Record:

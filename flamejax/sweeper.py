@@ -19,7 +19,7 @@ from flamejax import records, registry
 from flamejax.config import Config
 from flamejax.errors import InputError
 from flamejax.federation import assemble
-from flamejax.folders import claim, clear, ended, outcome
+from flamejax.folders import claim, clear, ended, outcome, reached
 from flamejax.given import take_own
 from flamejax.grid import Run, plan
 from flamejax.records import Record
@@ -82,13 +82,15 @@ def sweep_all(
         todo = [number for number, record in enumerate(found) if record is None]
         _check_clients([runs[number].config for number in todo], own.get("data"))
         shapes = [structure(run.config) for run in runs]
-        packs = _packs(runs, shapes, todo, most)
+        rounds = {number: reached(runs[number].config, root / runs[number].path) for number in todo}
+        packs = _packs(runs, shapes, rounds, most, own)
         if not quiet:
             print(_outline(len(runs), [shapes[n] for n in todo], packs), file=sys.stderr)
         try:
             for numbers in packs:
-                _announce([runs[number] for number in numbers], found, quiet)
-                done = _carry_out([runs[number] for number in numbers], root, own, quiet)
+                pack_runs = [runs[number] for number in numbers]
+                _announce(pack_runs, found, quiet)
+                done = _carry_out(pack_runs, root, rounds[numbers[0]] > 0, own, quiet)
                 for number, record in zip(numbers, done, strict=True):
                     found[number] = record
             order = {shape: number for number, shape in enumerate(dict.fromkeys(shapes))}
@@ -124,15 +126,20 @@ def _check_clients(configs: Sequence[Config], data: Dataset | None) -> None:
 
 
 def _packs(
-    runs: Sequence[Run], shapes: Sequence[str], todo: Sequence[int], most: int | None
+    runs: Sequence[Run],
+    shapes: Sequence[str],
+    rounds: Mapping[int, int],
+    most: int | None,
+    own: Mapping[str, Any],
 ) -> list[list[int]]:
-    """Which runs are carried out at once: of one structure, and of those about equally many."""
-    groups: dict[str, list[int]] = {}
-    for number in todo:
-        groups.setdefault(shapes[number], []).append(number)
+    """Which runs are carried out at once: of one structure, from the same round on, and of those
+    about equally many. rounds: those from which the runs that are to do go on."""
+    groups: dict[tuple[str, int], list[int]] = {}
+    for number, start in rounds.items():
+        groups.setdefault((shapes[number], start), []).append(number)
     packs = []
     for group in groups.values():
-        limit = max(1, fit_together(runs[group[0]].config)) if most is None else most
+        limit = most or (fit_together(runs[group[0]].config, **own) if len(group) > 1 else 1)
         size = -(-len(group) // -(-len(group) // limit))
         packs += [group[start : start + size] for start in range(0, len(group), size)]
     return packs
@@ -160,10 +167,10 @@ def _announce(pack: Sequence[Run], found: Sequence[Record | None], quiet: bool) 
 
 
 def _carry_out(
-    pack: Sequence[Run], root: Path, own: Mapping[str, Any], quiet: bool
+    pack: Sequence[Run], root: Path, going_on: bool, own: Mapping[str, Any], quiet: bool
 ) -> list[Record]:
     folders = [root / run.path for run in pack]
-    for folder in folders:
+    for folder in folders if not going_on else ():
         clear(folder)
     failures = run_together([run.config for run in pack], folders, quiet, **own)
     return [outcome(*ending) for ending in zip(folders, failures, strict=True)]

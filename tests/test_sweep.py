@@ -22,7 +22,7 @@ from flamejax.errors import RunError
 from flamejax.grid import plan
 from flamejax.report.comparison_figures import png
 from flamejax.report.sweep_figures import MOST_PANELS, draw
-from flamejax.together import structure
+from flamejax.together import run_together, structure
 
 from .imagined import imagine_sweep, pretend
 
@@ -287,7 +287,8 @@ def test_files(done):
     assert {path.name for path in done.iterdir()} == {*shown, "runs"}
     found = {path.parent for path in done.rglob("summary.json")}
     assert {str(folder.relative_to(done / "runs")) for folder in found} == {*RUNS}
-    assert all({path.name for path in folder.iterdir()} == {*records.FILES} for folder in found)
+    names = {*records.FILES} - {records.CHECKPOINTS}
+    assert all({path.name for path in folder.iterdir()} == names for folder in found)
     whole = json.loads((done / "sweep.json").read_text())
     assert whole["grid"] == {"method.lam": [0.1, 10.0]}
     assert whole["seeds"] == [0, 1]
@@ -410,10 +411,12 @@ def test_finished_runs_are_not_repeated(copy, done, packs, capsys):
     assert (copy / "heatmap.png").read_bytes() != (done / "heatmap.png").read_bytes()
 
 
+@pytest.mark.filterwarnings("ignore:.*is damaged")
 def test_unfinished_runs_and_new_points_are_done(copy, packs, capsys):
     (copy / "runs" / RUNS[0] / "summary.json").rename(
         copy / "runs" / RUNS[0] / ".summary.json.part"
     )
+    (copy / "runs" / RUNS[0] / records.CHECKPOINTS / "round-000001").mkdir(parents=True)
     path = copy / "runs" / RUNS[2] / "summary.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "status": "interrupted"}))
     command = [word for word in COMMAND if word != "--quiet"]
@@ -424,6 +427,29 @@ def test_unfinished_runs_and_new_points_are_done(copy, packs, capsys):
     names = {path.name for path in (copy / "runs" / RUNS[0]).iterdir()}
     assert names == {"config.toml", "metrics.jsonl", "summary.json"}
     assert len(table(copy)) == 3
+
+
+def test_runs_with_checkpoints_go_on_from_there(tmp_path, monkeypatch):
+    command = [*COMMAND, *sets("rounds=4", "checkpoint.every=2", "engine.rounds_per_call=1")]
+    command += ["--out", str(tmp_path / "out"), "--grid"]
+    assert main([*command, "method.lam=1,2"]) == 0
+    folders = [tmp_path / "out" / "runs" / f"method.lam={lam}" / "seed0" for lam in (1, 2)]
+    metrics = [(folder / "metrics.jsonl").read_text() for folder in folders]
+    for folder in folders:
+        (folder / "summary.json").unlink()
+        shutil.rmtree(folder / records.CHECKPOINTS / "round-000004")
+    noted = []
+
+    def note(configs, outs, quiet):
+        noted.append([[path.name for path in out.glob("checkpoints/*")] for out in outs])
+        return run_together(configs, outs, quiet)
+
+    monkeypatch.setattr(sweeper, "run_together", note)
+    assert main([*command, "method.lam=1,2,3"]) == 0
+    assert noted == [[["round-000002"]] * 2, [[]]]  # the new point for itself
+    assert [(folder / "metrics.jsonl").read_text() for folder in folders] == metrics
+    timings = (folders[0] / "timings.jsonl").read_text().splitlines()
+    assert [json.loads(line)["round"] for line in timings] == [1, 2, 3, 4]
 
 
 def test_other_settings_are_refused_before_anything_runs(copy, packs, capsys):
