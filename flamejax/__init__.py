@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from flamejax.models import from_flax
     from flamejax.registry import register
     from flamejax.runner import run
+    from flamejax.sweeper import sweep
+    from flamejax.swept import Sweep
     from flamejax.types import Aggregator, Attack, Dataset, Method, Model
 
 __version__ = "0.1.0"
@@ -28,6 +30,8 @@ _HOMES = {
     "Result": "lane",
     "compare": "comparer",
     "Comparison": "comparison",
+    "sweep": "sweeper",
+    "Sweep": "swept",
     "Config": "config",
     "Aggregator": "types",
     "Attack": "types",
@@ -50,11 +54,13 @@ __all__ = [
     "Model",
     "Result",
     "RunError",
+    "Sweep",
     "compare",
     "from_flax",
     "load_data",
     "register",
     "run",
+    "sweep",
 ]
 
 

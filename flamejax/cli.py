@@ -9,11 +9,13 @@ import shlex
 import signal
 import sys
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from flamejax import __version__, catalog, cli_bench, cli_data, hosts, registry
 from flamejax.arguments import BAD_INPUT, DONE, FAILED, INTERRUPTED, Parser, add_settings, settings
 from flamejax.errors import InputError, RunError
+
+SEEDS = "e.g. 0,1,2; default: the config's seed"
 
 
 def parser() -> Parser:
@@ -28,6 +30,7 @@ def parser() -> Parser:
         "the bundled digits, hybrid skew, 10 clients.",
     )
     _add_run(run, "change one setting, e.g. --set method.lam=3 (repeatable)")
+    _add_against(run)
     run.add_argument(
         "--resume",
         action="store_true",
@@ -61,7 +64,8 @@ def parser() -> Parser:
         help="each NAME[:PRESET][+AGGREGATOR], e.g. flame:published,fedavg+median; default: "
         "flame,pfedme,ditto,fedavg,local",
     )
-    compare.add_argument("--seeds", metavar="LIST", help="e.g. 0,1,2; default: the config's seed")
+    _add_against(compare)
+    compare.add_argument("--seeds", metavar="LIST", help=SEEDS)
     compare.add_argument(
         "--rates",
         metavar="LIST",
@@ -69,6 +73,38 @@ def parser() -> Parser:
         "0.01,0.05,0.1,0.2,0.5; the best by hybrid accuracy on the selection split is shown",
     )
     compare.set_defaults(action=compare_command)
+
+    sweep = commands.add_parser(
+        "sweep",
+        help="a grid of settings and seeds, one table and a heat map",
+        description="Run every point of a grid with every seed, and write a table and a heat map. "
+        "Runs that differ only in seeds and in numbers of the method share a compiled program and "
+        "are carried out at once. Every run is an ordinary results folder below DIR/runs; with the "
+        "DIR of an earlier sweep, its finished runs are not repeated. CONFIG.toml may hold "
+        "`seeds = [0, 1]` and a table [grid] of lists.",
+    )
+    _add_run(sweep, "change one setting of all runs, e.g. --set rounds=50 (repeatable)")
+    sweep.add_argument(
+        "--grid",
+        action="extend",
+        nargs="+",
+        metavar="KEY=V1,V2",
+        help="values to try for a setting, e.g. --grid method.lam=0.1,1,10 method.rho=0.1,1 "
+        "(repeatable); the heat map has the first one downwards and the second to the right",
+    )
+    sweep.add_argument("--seeds", metavar="LIST", help=SEEDS)
+    sweep.add_argument(
+        "--pack",
+        default="auto",
+        metavar="N",
+        help="carry out at most so many runs at once; default: auto, as many as fit in memory",
+    )
+    sweep.add_argument(
+        "--figure",
+        choices=("pm", "gm", "hm"),
+        help="the model whose figures heatmap.png shows; default: hm if there is one",
+    )
+    sweep.set_defaults(action=sweep_command)
 
     cli_data.add(commands)
     cli_bench.add(commands)
@@ -82,15 +118,18 @@ def parser() -> Parser:
 def _add_run(command: argparse.ArgumentParser, help_on_set: str) -> None:
     add_settings(command, help_on_set)
     command.add_argument("--out", type=Path, metavar="DIR", help="results; default: runs/...")
+    command.add_argument("--quiet", action="store_true", help="no progress bar and no table")
+    command.add_argument(
+        "-v", "--verbose", action="store_true", help="say how the engine runs it, and why"
+    )
+
+
+def _add_against(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--against",
         choices=("rounds", "bytes"),
         default="rounds",
         help="the horizontal axis of curves.png: rounds, or bytes sent up and down",
-    )
-    command.add_argument("--quiet", action="store_true", help="no progress bar and no table")
-    command.add_argument(
-        "-v", "--verbose", action="store_true", help="say how the engine runs it, and why"
     )
 
 
@@ -224,19 +263,49 @@ def compare_command(options: argparse.Namespace) -> int:
 
     from flamejax import records
     from flamejax.comparer import METHODS, compare_all
-    from flamejax.report.comparison import show
+    from flamejax.report.comparison import sheet
+    from flamejax.report.sheet import show
 
     lists = METHODS if options.methods is None else options.methods, options.seeds, options.rates
     out = options.out or records.default_path("compare")
     try:
         comparison = compare_all(values, changes, {}, *lists, out, options.quiet, options.against)
     except KeyboardInterrupt as stopped:
-        same = "the same command" if options.out else f"the same command with --out {out}"
-        done = f"; {stopped}, and {same} continues" if stopped.args else " before the first run"
-        return _say(f"interrupted{done}", FAILED)
+        return _continues(stopped, options, out)
     if not options.quiet:
-        show(comparison, out)
-    diverged = [run["name"] for run in comparison.runs if run["status"] != "finished"]
+        show(sheet(comparison), out)
+    return _ended(comparison.runs)
+
+
+def sweep_command(options: argparse.Namespace) -> int:
+    values, changes = settings(options)
+
+    from flamejax import records
+    from flamejax.report.sheet import show
+    from flamejax.report.sweep import sheet
+    from flamejax.sweeper import sweep_all
+
+    asked = options.grid, options.seeds, options.pack
+    out = options.out or records.default_path("sweep")
+    try:
+        found = sweep_all(values, changes, {}, *asked, out, options.quiet, options.figure)
+    except KeyboardInterrupt as stopped:
+        return _continues(stopped, options, out)
+    if not options.quiet:
+        show(sheet(found), out)
+    return _ended(found.runs)
+
+
+def _continues(stopped: KeyboardInterrupt, options: argparse.Namespace, out: Path) -> int:
+    """Say what of several runs is done, and how to go on."""
+    same = "the same command" if options.out else f"the same command with --out {out}"
+    done = f"; {stopped}, and {same} continues" if stopped.args else " before the first run"
+    return _say(f"interrupted{done}", FAILED)
+
+
+def _ended(runs: list[dict[str, Any]]) -> int:
+    """The exit code of several runs; those that diverged are named."""
+    diverged = [run["name"] for run in runs if run["status"] != "finished"]
     return _say(f"diverged: {'; '.join(diverged)}", FAILED) if diverged else DONE
 
 

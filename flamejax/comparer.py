@@ -7,11 +7,7 @@ back from these folders. So a comparison that was interrupted goes on where it s
 from __future__ import annotations
 
 import json
-import os
-import tempfile
-import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,11 +15,14 @@ from typing import Any
 from flamejax import records
 from flamejax.comparison import Comparison, gather
 from flamejax.config import Config
-from flamejax.errors import InputError, RunError
+from flamejax.errors import RunError
+from flamejax.folders import claim, clear, ended, outcome, reached
+from flamejax.given import take_own
 from flamejax.plan import Run, plan
 from flamejax.records import Record
 from flamejax.report import comparison_figures as pictures
-from flamejax.report.comparison import announce, table_csv
+from flamejax.report.sheet import table_csv
+from flamejax.report.terminal import announce
 from flamejax.runner import run as run_one
 from flamejax.types import Dataset, Model
 
@@ -54,12 +53,7 @@ def compare(
     config, data, model and settings are those of `flamejax.run`. The config's method settings
     apply to the method it names; ``method={"lr": 0.05}`` to every method that has such a setting.
     """
-    own: dict[str, Any] = {}
-    for name, value in (("data", data), ("model", model)):
-        if isinstance(value, Mapping):
-            settings[name] = value
-        elif value is not None:
-            own[name] = value
+    own = take_own(data, model, settings)
     return compare_all(config, settings, own, methods, seeds, rates, out, quiet)
 
 
@@ -79,12 +73,12 @@ def compare_all(
     against: what curves.png is drawn against, "rounds" or "bytes" sent.
     """
     base, runs = plan(config, changes, methods, seeds, rates)
-    with _folder(None if out is None else Path(out), reusable=not own) as root:
-        found = [_finished(run, root / run.path) for run in runs]  # before the first one starts
+    with claim(None if out is None else Path(out), FILES, reusable=not own) as root:
+        found = [ended(run.config, root / run.path) for run in runs]  # before the first one starts
         try:
             for number, run in enumerate(runs):
                 if found[number] is None:
-                    announce(str(run), number, len(runs), quiet)
+                    announce(f"run {number + 1}", number, len(runs), str(run), quiet)
                     found[number] = _carry_out(run, root / run.path, own, quiet)
             comparison = gather(runs, [record for record in found if record is not None])
             if out is not None:
@@ -95,91 +89,16 @@ def compare_all(
     return comparison
 
 
-@contextmanager
-def _folder(out: Path | None, reusable: bool) -> Iterator[Path]:
-    """OUT for this process alone, made if need be; without one, a folder that does not stay."""
-    if out is None:
-        with tempfile.TemporaryDirectory(prefix="flamejax-") as temporary:
-            yield Path(temporary)
-        return
-    held = os.listdir(out) if os.path.isdir(out) and os.access(out, os.W_OK | os.X_OK) else []
-    begun = "runs" in held and _only(held, FILES)  # and not just any folder with runs in it
-    if not reusable or not ("comparison.json" in held or begun):
-        records.check_free(out)
-    made = [path for path in (out, *out.absolute().parents) if not path.exists()]
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"--out: cannot write {out}: {error.strerror}") from None
-    with _alone(out):
-        try:
-            yield out
-        finally:
-            for path in made:
-                with suppress(OSError):  # only what stayed empty goes
-                    path.rmdir()
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Two comparisons in one folder would take each other's runs for unfinished ones."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        yield
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InputError(f"--out {folder} is in use by another comparison") from None
-        yield
-    finally:
-        os.close(handle)
-
-
-def _finished(run: Run, folder: Path) -> Record | None:
-    """The run's record if it is there; None if it is still to do."""
-    record = records.read(folder)
-    if record is None or record.summary.get("status") != "finished":
-        if folder.exists() and not (folder.is_dir() and _only(os.listdir(folder), records.FILES)):
-            raise InputError(f"{folder} holds what is not part of a run; name another --out")
-        return None
-    if record.config != run.config.to_toml():
-        differs = _difference(tomllib.loads(record.config), run.config.model_dump())
-        raise InputError(f"{folder} was run with {differs}; name another --out")
-    return record
-
-
-def _only(held: Iterable[str], files: Sequence[str]) -> bool:
-    """Whether a folder holds nothing but these files and halves of them."""
-    return {*held} <= {*files, *map(records.part, files)}
-
-
-def _difference(old: Mapping[str, Any], new: Mapping[str, Any], where: str = "") -> str:
-    for key in {**old, **new}:
-        was, now = old.get(key), new.get(key)
-        if was != now:
-            if isinstance(was, Mapping) and isinstance(now, Mapping):
-                return _difference(was, now, f"{where}{key}.")
-            return f"{where}{key} = {was}, not {now}"
-    return "other settings"
-
-
 def _carry_out(run: Run, folder: Path, own: Mapping[str, Any], quiet: bool) -> Record:
-    for name in records.FILES:  # of an unfinished run
-        (folder / name).unlink(missing_ok=True)
-        (folder / records.part(name)).unlink(missing_ok=True)
+    going_on = reached(run.config, folder) > 0
+    if not going_on:
+        clear(folder)
     failure = None
     try:
-        run_one(run.config, out=folder, quiet=quiet, **own)
-    except RunError as error:  # its summary says so; the others go on
+        run_one(None if going_on else run.config, out=folder, quiet=quiet, resume=going_on, **own)
+    except RunError as error:
         failure = error
-    record = records.read(folder)
-    if record is None:
-        raise failure or RunError(f"{folder} lost its summary.json")
-    return record
+    return outcome(folder, failure)
 
 
 def _write(root: Path, comparison: Comparison, base: Config, against: str) -> None:

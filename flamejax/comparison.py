@@ -1,18 +1,16 @@
-"""What a comparison found: statistics over seeds, and the choice between rates."""
+"""What a comparison found: figures over seeds, and the choice between rates."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from flamejax.averages import MODELS, choose, fill, measure, over_seeds
 from flamejax.plan import Run
 from flamejax.records import Record
-
-MODELS = ("pm", "gm", "hm")
-FIGURES = ("accuracy", "accuracy_var", "loss", "loss_var", "worst10", "best10")
 
 
 class Comparison(NamedTuple):
@@ -39,9 +37,10 @@ class Comparison(NamedTuple):
 
     def table(self) -> str:
         """The table in Markdown, the best of every column bold."""
-        from flamejax.report.comparison import markdown
+        from flamejax.report.comparison import sheet
+        from flamejax.report.sheet import markdown
 
-        return markdown(self)
+        return markdown(sheet(self))
 
     def plot(self, against: str = "rounds") -> Any:
         """Test accuracy and loss against "rounds", or "bytes" sent, as a Matplotlib figure."""
@@ -74,9 +73,7 @@ def gather(runs: Sequence[Run], found: Sequence[Record]) -> Comparison:
         tried += candidates
         rows.append(candidates[chosen])
         curves.append(_curves([record for _, record in groups[chosen]], rows[-1]["status"]))
-    keys = dict.fromkeys(key for row in tried for key in row)
-    for row in tried:  # the rows among them; all get all columns
-        row |= {key: None for key in keys if key not in row}
+    fill(tried)  # the rows among them
     config, summary = runs[0].config, found[0].summary
     shared = ("data", "model", "clients", "clients_per_round", "benign_clients", "selection")
     about = {
@@ -85,7 +82,7 @@ def gather(runs: Sequence[Run], found: Sequence[Record]) -> Comparison:
         "attack": config.attack.model_dump(),
         "rounds": config.rounds,
         "seeds": rows[0]["seeds"],
-        "measure": "loss" if _without_accuracy(rows) else "accuracy",
+        "measure": measure(rows),
         "rates": list(dict.fromkeys(run.rate for run in runs if run.rate is not None)),
     }
     done = [
@@ -102,17 +99,10 @@ def gather(runs: Sequence[Run], found: Sequence[Record]) -> Comparison:
     return Comparison(rows, tried, curves, done, about)
 
 
-def _without_accuracy(rows: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether the task is a regression: methods finished, and none has an accuracy."""
-    finished = [row for row in rows if row["status"] == "finished"]
-    return bool(finished) and all(row["pm_accuracy_mean"] is None for row in finished)
-
-
 def _row(runs: Sequence[Run], found: Sequence[Record]) -> dict[str, Any]:
     """One method at one rate, over its seeds."""
     config = runs[0].config
-    finished = all(record.summary["status"] == "finished" for record in found)
-    row: dict[str, Any] = {
+    return {
         "label": runs[0].label,
         "method": config.method.name,
         "preset": config.method.preset,
@@ -120,50 +110,8 @@ def _row(runs: Sequence[Run], found: Sequence[Record]) -> dict[str, Any]:
         "rate": getattr(config.method, "global_lr", None),
         "tuned": runs[0].rate is not None,
         "seeds": [run.config.seed for run in runs],
-        "status": "finished" if finished else "diverged",
+        **over_seeds(found),
     }
-    last = [_last(record) for record in found] if finished else []
-    names = [f"{model}_{figure}" for model in MODELS for figure in FIGURES]
-    names += ["bytes_up", "bytes_down"]
-    for name in dict.fromkeys([*names, *(name for figures in last for name in figures)]):
-        values = [figures[name] for figures in last if name in figures]
-        whole = len(values) == len(runs)  # no mean over some of the seeds
-        row[f"{name}_mean"] = float(np.mean(values)) if whole else None
-        row[f"{name}_std"] = float(np.std(values, ddof=1)) if whole and len(values) > 1 else None
-    return row
-
-
-def _last(record: Record) -> dict[str, float]:
-    """The figures of a finished run's last round, and what was sent until then."""
-    sent = {"up": record.summary["bytes_up"], "down": record.summary["bytes_down"]}
-    return _flat({**record.rows[-1], **record.summary["last"], "bytes": sent})
-
-
-def _flat(figures: Mapping[str, Any]) -> dict[str, float]:
-    """{"pm": {"loss": 1.0}, "gm": None} -> {"pm_loss": 1.0}: all numbers but the round's."""
-    flat: dict[str, float] = {}
-    for key, value in figures.items():
-        if isinstance(value, Mapping):
-            flat |= {f"{key}_{inner}": number for inner, number in _flat(value).items()}
-        elif isinstance(value, int | float) and key != "round":
-            flat[key] = value
-    return flat
-
-
-def merit(row: Mapping[str, Any]) -> float:
-    """What the best rate is best at: hybrid accuracy on the selection split, last round; for
-    regression minus the loss."""
-    for figure, sign in (("accuracy", 1), ("loss", -1)):
-        for model in ("hm", "pm"):
-            value = row.get(f"selection_{figure}_{model}_mean")
-            if value is not None:
-                return sign * float(value)
-    return -np.inf  # diverged
-
-
-def choose(candidates: Sequence[Mapping[str, Any]]) -> int:
-    """Which of several rates to show; the first of equals."""
-    return int(np.argmax([merit(row) for row in candidates]))
 
 
 def _curves(found: Sequence[Record], status: str) -> dict[str, np.ndarray]:

@@ -271,6 +271,9 @@ class Config(Section):
 
 def make(values: Mapping[str, Any]) -> Config:
     """A checked config from nested values; whatever is missing takes its default."""
+    for key in ("seeds", "grid"):
+        if key in values:
+            raise InputError(f"{key} is for several runs of one config: use flamejax sweep")
     data = values.get("data")
     if isinstance(data, Mapping) and data.get("name") in registry.GENERATED:
         values = _merge({"partition": {"name": "natural"}}, values)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from flamejax import registry
-from flamejax.config import Config, lay_over, load, make
+from flamejax.config import Config, lay_over, make
 from flamejax.errors import InputError
+from flamejax.given import SEEDS, listed, read_seed, values_of
 
 
 class Run(NamedTuple):
@@ -42,14 +42,12 @@ def plan(
 
     `changes` are laid over the config; those of "method" reach every method that has the key.
     """
-    if isinstance(config, Config):
-        config = config.model_dump()
-    values = load(config) if isinstance(config, str | Path) else config or {}
+    values = values_of(config)
     values = lay_over(values, {key: value for key, value in changes.items() if key != "method"})
     base = make(values)
-    labels = _listed("methods", methods, _label, "NAME[:PRESET][+AGGREGATOR], e.g. flame,ditto")
-    seeds = [base.seed] if seeds is None else _listed("seeds", seeds, _seed, "whole numbers >= 0")
-    tried = [None] if rates is None else _listed("rates", rates, _rate, "numbers above 0")
+    labels = listed("--methods", methods, _label, "NAME[:PRESET][+AGGREGATOR], e.g. flame,ditto")
+    seeds = [base.seed] if seeds is None else listed("--seeds", seeds, read_seed, SEEDS)
+    tried = [None] if rates is None else listed("--rates", rates, _rate, "numbers above 0")
     known = {label: registry.get("methods", parts(label)[0]).model_fields for label in labels}
     common = changes.get("method", {})
     _check_common(common, known.values(), rates is not None)
@@ -101,28 +99,6 @@ def _check_common(common: Any, known: Iterable[Iterable[str]], rates_given: bool
         raise InputError("--rates: none of the methods has a global_lr; leave it out")
     if rates_given and "global_lr" in common:
         raise InputError("--rates and --set method.global_lr exclude each other; leave out one")
-
-
-def _listed(option: str, given: Any, read: Callable[[Any], Any], wish: str) -> list[Any]:
-    """The entries of a list, or of a string with commas; none of them twice."""
-    try:
-        words = [w.strip() for w in given.split(",")] if isinstance(given, str) else list(given)
-        entries = [read(word) for word in words]
-    except (ValueError, TypeError, OverflowError, AttributeError):
-        entries = []
-    if not entries:
-        raise InputError(f"--{option} {registry.short(given)} should be a list of {wish}")
-    twice = next((entry for entry in entries if entries.count(entry) > 1), None)
-    if twice is not None:
-        raise InputError(f"--{option} names {twice} twice")
-    return entries
-
-
-def _seed(word: Any) -> int:
-    seed = int(word) if isinstance(word, str) else operator.index(word)
-    if not 0 <= seed < 2**32:
-        raise ValueError
-    return seed
 
 
 def _rate(word: Any) -> float:

@@ -10,6 +10,7 @@ from flamejax.engine.devices import lay_out
 from flamejax.engine.prepare import arrange, free_memory
 from flamejax.federation import TRAIN, assemble
 from flamejax.runner import model_of, precision, run_together
+from flamejax.types import Dataset, Model
 
 __all__ = ["fit_together", "run_together", "structure"]
 
@@ -27,17 +28,17 @@ def structure(config: Config) -> str:
     return repr((values, {**method, **plain}))
 
 
-def fit_together(config: Config) -> int:
+def fit_together(config: Config, data: Dataset | None = None, model: Model | None = None) -> int:
     """How many runs of this structure fit in a quarter of the memory at a time."""
     with precision(config):
-        federation = assemble(config)[1]
-        _, model = model_of(config, None, federation)
-        plan = arrange(config, config.method.build(model), model, federation, 1)
+        federation = assemble(config, data)[1]
+        _, network = model_of(config, model, federation)
+        plan = arrange(config, config.method.build(network), network, federation, 1)
         if not plan.dense:
             return 1
         layout = lay_out(federation.counts[:, TRAIN], plan.plan.devices, plan.guests)
         state = len(layout.client) * tree.nbytes(plan.shapes)
-        data = sum(getattr(x, "nbytes", 0) for x in jax.tree.leaves(federation.arrays))
+        samples = sum(getattr(x, "nbytes", 0) for x in jax.tree.leaves(federation.arrays))
         # a state may be there twice when a call begins; data mostly are the same for all
-        one = 2 * state + (data if config.data.limit != "all" else 0)
+        one = 2 * state + (samples if config.data.limit != "all" else 0)
         return max(1, min(MOST, free_memory() // 4 // max(1, one)))

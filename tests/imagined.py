@@ -1,8 +1,11 @@
 """Records of runs that were not, for what is made of them."""
 
+from flamejax import grid as grids
+from flamejax import swept
 from flamejax.comparison import Comparison, gather
 from flamejax.plan import plan
 from flamejax.records import Record
+from flamejax.swept import Sweep
 
 FIGURES = ("accuracy", "accuracy_var", "loss", "loss_var", "worst10", "best10")
 
@@ -31,3 +34,10 @@ def imagine(methods, figures, seeds="0,1", rates=None, **changes) -> Comparison:
     _, runs = plan(None, changes, methods, seeds, rates)
     found = [pretend(run.config, **figures(run.label, run.rate, run.config.seed)) for run in runs]
     return gather(runs, found)
+
+
+def imagine_sweep(grid, figures, seeds="0,1", **changes) -> Sweep:
+    """A sweep of runs that were not; figures: (point, seed) -> keywords of `pretend`."""
+    axes, runs = grids.plan(None, changes, grid, seeds)
+    found = [pretend(run.config, **figures(run.point, run.config.seed)) for run in runs]
+    return swept.gather(axes, runs, found, [0] * len(runs))

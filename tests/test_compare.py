@@ -13,9 +13,9 @@ import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
 import flamejax as fj
-from flamejax import comparer, records
+from flamejax import comparer, folders, records
 from flamejax.cli import main
-from flamejax.report.comparison import MISSING
+from flamejax.report.sheet import MISSING
 
 from .imagined import FIGURES, pretend
 
@@ -94,7 +94,8 @@ def test_files(done):
     assert {path.name for path in done.iterdir()} == {*shown, "runs"}
     folders = {path.parent for path in done.rglob("summary.json")}
     assert {str(folder.relative_to(done / "runs")) for folder in folders} == RUNS
-    assert all({path.name for path in folder.iterdir()} == {*records.FILES} for folder in folders)
+    names = {*records.FILES} - {records.CHECKPOINTS}
+    assert all({path.name for path in folder.iterdir()} == names for folder in folders)
     whole = json.loads((done / "comparison.json").read_text())
     assert {str(Path("runs", run)) for run in RUNS} == {run["folder"] for run in whole["runs"]}
     assert whole["config"]["data"]["limit"] == 400
@@ -182,8 +183,10 @@ def test_a_finished_comparison_is_drawn_again_against_bytes(copy, done, carried_
     assert carried_out == []
 
 
+@pytest.mark.filterwarnings("ignore:.*is damaged")
 def test_unfinished_runs_are_done_again(copy, carried_out):
     folder = copy / "runs" / "local"
+    (folder / "seed0" / records.CHECKPOINTS / "round-000001").mkdir(parents=True)
     (folder / "seed0" / "summary.json").rename(folder / "seed0" / ".summary.json.part")
     summary = json.loads((folder / "seed1" / "summary.json").read_text())
     (folder / "seed1" / "summary.json").write_text(json.dumps({**summary, "status": "interrupted"}))
@@ -192,6 +195,26 @@ def test_unfinished_runs_are_done_again(copy, carried_out):
     assert carried_out == ["fedavg/seed0", "fedavg/seed1", "local/seed0", "local/seed1"]
     names = {path.name for path in (folder / "seed0").iterdir()}
     assert names == {"config.toml", "metrics.jsonl", "summary.json"}
+
+
+def test_a_run_with_a_checkpoint_goes_on_from_there(tmp_path, monkeypatch):
+    words = [*sets("rounds=4", "checkpoint.every=2", "engine.rounds_per_call=1"), "--methods"]
+    command = [*COMMAND, *words, "local", "--out", str(tmp_path / "out")]
+    assert main(command) == 0
+    folder = tmp_path / "out" / "runs" / "local" / "seed0"
+    metrics = (folder / "metrics.jsonl").read_text()
+    (folder / "summary.json").unlink()
+    shutil.rmtree(folder / records.CHECKPOINTS / "round-000004")
+    noted = []
+
+    def note(config, *, resume, **others):
+        noted.append((config, resume))
+        return fj.run(config, resume=resume, **others)
+
+    monkeypatch.setattr(comparer, "run_one", note)
+    assert main(command) == 0
+    assert noted == [(None, True)]
+    assert (folder / "metrics.jsonl").read_text() == metrics
 
 
 def test_other_settings_are_refused_before_anything_runs(copy, carried_out, capsys):
@@ -226,7 +249,7 @@ def test_interrupted_comparison_goes_on(tmp_path, carried_out, capsys, monkeypat
     assert len(table(Path("runs/compare"))) == 2
 
 
-def test_diverging_run(tmp_path, capsys):
+def test_diverging_run(tmp_path, capsys, monkeypatch):
     words = ["--methods", "flame,local", *sets("method.lr=1e30"), "--out", str(tmp_path / "out")]
     assert main([*COMMAND, *words]) == 3
     assert "flamejax: diverged: flame, seed 0" in only_line(capsys)
@@ -234,12 +257,15 @@ def test_diverging_run(tmp_path, capsys):
     assert "| flame (paper) |" + " diverged |" * 5 in said
     assert "Diverged: flame, seed 0" in said
     assert table(tmp_path / "out")[0]["pm_accuracy_mean"] == ""
+    monkeypatch.setattr(comparer, "run_one", None)
+    assert main([*COMMAND, *words]) == 3  # and is not repeated
+    assert "flamejax: diverged: flame, seed 0" in only_line(capsys)
 
 
 def test_one_comparison_at_a_time(copy, capsys):
-    with comparer._alone(copy):
+    with folders.alone(copy):
         assert main([*COMMAND, *CHOICE, "--out", str(copy)]) == 2
-    assert "in use by another comparison" in only_line(capsys)
+    assert "in use by another process" in only_line(capsys)
 
 
 # options -> a piece of the refusal

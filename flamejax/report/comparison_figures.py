@@ -17,8 +17,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from flamejax.comparison import Comparison
-from flamejax.report.comparison import method_name, title
+from flamejax.report.comparison import method_name
 from flamejax.report.curves import log_scale, name_progress, progress
+from flamejax.report.sheet import title
 
 GREY = "#555555"
 # a method looks the same in every picture
@@ -246,12 +247,17 @@ def _finish(figure: Figure, comparison: Comparison, panels: list[Axes]) -> None:
     for axes in panels:
         axes.grid(alpha=0.25, lw=0.6)
         axes.spines[["top", "right"]].set_visible(False)
-    solid = title(comparison).replace(" ", "\u00a0").replace("\u00a0·\u00a0", "\u00a0· ")
+    headline(figure, title(comparison.about))
+
+
+def headline(figure: Figure, text: str) -> None:
+    """A title in as many lines as it takes, broken where the pieces of `text` meet."""
+    solid = text.replace(" ", "\u00a0").replace("\u00a0·\u00a0", "\u00a0· ")
     lines = textwrap.wrap(solid, int(13 * figure.get_figwidth()))
     figure.suptitle("\n".join(line.rstrip("\u00a0·") for line in lines), fontsize=9)
 
 
-def png(draw: Callable[[Figure, Comparison], Figure], comparison: Comparison) -> bytes:
+def png(draw: Callable[[Figure, Any], Figure], found: Any) -> bytes:
     buffer = io.BytesIO()
-    draw(Figure(dpi=150, layout="constrained"), comparison).savefig(buffer, format="png")
+    draw(Figure(dpi=150, layout="constrained"), found).savefig(buffer, format="png")
     return buffer.getvalue()

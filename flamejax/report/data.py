@@ -16,7 +16,7 @@ from flamejax.catalog import size
 from flamejax.config import Config
 from flamejax.heterogeneity import Clients, gini, jensen_shannon, total_variation, variation
 from flamejax.registry import GENERATED
-from flamejax.report.comparison import SHAPED_BY
+from flamejax.report.sheet import SHAPED_BY
 from flamejax.types import Dataset, Generator
 
 MANY = 64  # classes, of which no more are listed

@@ -10,6 +10,7 @@ from typing import Any
 from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from flamejax.catalog import size
@@ -48,6 +49,15 @@ def progress_bar(rounds: int, quiet: bool = False) -> Iterator[Watcher]:
             progress.update(task, **shown)
 
         yield watch
+
+
+def announce(what: str, done: int, runs: int, name: str, quiet: bool) -> None:
+    """Which of so many runs begins, where someone looks; the run shows its own rounds below."""
+    console = Console(stderr=True)
+    if not quiet and (console.is_terminal or console.is_jupyter):
+        grid = Table.grid(padding=(0, 1))
+        grid.add_row(f"{what} of {runs}", ProgressBar(runs, done, width=24), name)
+        console.print(grid)
 
 
 def show(summary: Mapping[str, Any], folder: Path) -> None:
