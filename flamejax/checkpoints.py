@@ -54,7 +54,8 @@ def save(folder: Path, snapshot: Snapshot, config: str, keep: int) -> None:
     half = folder / f".{name}.part"
     try:
         if rank == 0:
-            shutil.rmtree(half, ignore_errors=True)
+            for left in folder.glob(".round-*.part"):  # by a process that was killed
+                shutil.rmtree(left, ignore_errors=True)
             half.mkdir(parents=True)
         hosts.meet_again()
         files = _write_states(half, snapshot.states, rank)
@@ -121,7 +122,8 @@ class Checkpoint(NamedTuple):
                 for i, leaf in enumerate(leaves)
             ]
             rows = np.flatnonzero(mine(ids))
-            for some in np.split(rows, range(at_a_time, len(rows), at_a_time)):
+            for first in range(0, len(rows), at_a_time):
+                some = rows[first : first + at_a_time]
                 yield ids[some], jax.tree.unflatten(structure, [x[some] for x in kept])
 
     def _array(self, name: str, shape: tuple[int, ...], dtype: Any) -> np.ndarray:

@@ -300,7 +300,7 @@ def _continues(stopped: KeyboardInterrupt, options: argparse.Namespace, out: Pat
     """Say what of several runs is done, and how to go on."""
     same = "the same command" if options.out else f"the same command with --out {out}"
     done = f"; {stopped}, and {same} continues" if stopped.args else " before the first run"
-    return _say(f"interrupted{done}", FAILED)
+    return _say(f"interrupted{done}", INTERRUPTED if stopped.args else FAILED)
 
 
 def _ended(runs: list[dict[str, Any]]) -> int:

@@ -101,7 +101,7 @@ class Store:
 def _as_bytes(stacked: Tree) -> list[np.ndarray]:
     """The leaves [n, ...] as bytes [n, size of one]; the same memory."""
     leaves = jax.tree.leaves(stacked)
-    return [x.reshape(len(x), -1).view(np.uint8).reshape(len(x), -1) for x in leaves if x[0].size]
+    return [x.reshape(len(x), -1).view(np.uint8) for x in leaves if x.size]
 
 
 def _row(parts: list[np.ndarray], row: int) -> list[np.ndarray]:
