@@ -42,7 +42,7 @@ def start(arguments, out, environment, processes=1):
     several = ["--coordinator", f"127.0.0.1:{free_port()}", "--processes", str(processes)]
     return [
         subprocess.Popen(
-            command + (several + ["--rank", str(rank)] if processes > 1 else []),
+            [*command, *([*several, "--rank", str(rank)] if processes > 1 else [])],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
