@@ -223,7 +223,7 @@ def run_command(options: argparse.Namespace) -> int:
         data = catalog.stem(config.data.name)
         stem = f"{config.method.name}-{data}-{config.partition.name}-seed{config.seed}"
         out = out or records.default_path(stem)
-        if place is None or place.rank == 0:
+        if place is None:
             records.check_free(out)
 
     from flamejax.report import costs

@@ -7,3 +7,7 @@ class InputError(Exception):
 
 class RunError(Exception):
     """A run that started could not be finished. Exit code 3."""
+
+
+class DivergedError(RunError):
+    """Its numbers are of no use any more."""

@@ -12,7 +12,7 @@ from flamejax import checkpoints, hosts
 from flamejax.checkpoints import Checkpoint, Snapshot
 from flamejax.config import Config
 from flamejax.engine import Facts, RoundInfo
-from flamejax.errors import InputError, RunError
+from flamejax.errors import DivergedError, InputError
 from flamejax.evaluate import Sums, figures
 from flamejax.federation import Federation
 from flamejax.history import History
@@ -75,7 +75,7 @@ class Lane:
         earlier: what is there of the run already."""
         self.config, self.facts = config, facts
         self.history = History(config, facts)
-        self.failure: RunError | None = None
+        self.failure: DivergedError | None = None
         self._federation = federation
         self._names = {"data": "own" if "data" in own else config.data.name, "model": model}
         self._counts = federation.counts[facts.evaluated]
@@ -170,7 +170,7 @@ class Lane:
 
     def _diverged(self, what: str) -> None:
         rate = getattr(self.config.method, "lr", None)
-        self.failure = RunError(f"diverged: {what}; try a smaller method.lr (now {rate})")
+        self.failure = DivergedError(f"diverged: {what}; try a smaller method.lr (now {rate})")
 
 
 def config_text(config: Config, own: Mapping[str, Any]) -> str:
@@ -179,12 +179,12 @@ def config_text(config: Config, own: Mapping[str, Any]) -> str:
     return passed + config.to_toml()
 
 
-def _not_finite(log: RoundInfo, first: int, clients: int) -> RunError:
+def _not_finite(log: RoundInfo, first: int, clients: int) -> DivergedError:
     """The first round with numbers that are not finite, and whose they are."""
     row = int(np.argmax(log.nonfinite > 0))
     who = ", ".join(str(client) for client in log.culprits[row] if client < clients)
     more = ", ..." if log.nonfinite[row] > len(log.culprits[row]) else ""
-    return RunError(
+    return DivergedError(
         f"round {first + row}: numbers that are not finite from client(s) {who}{more}; "
         "engine.on_nonfinite = 'drop' would go on without them"
     )

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flamejax.errors import InputError, RunError
+from flamejax.errors import DivergedError, InputError
 from flamejax.hosts.meet import Meeting, meet
 from flamejax.hosts.watch import leave, watch
 
@@ -63,8 +63,11 @@ def join(place: Place | None, token: str = "") -> Iterator[None]:
     watch(group)
     try:
         yield
-    except (RunError, KeyboardInterrupt):  # the same in all of them
+    except DivergedError:  # in all of them
         leave(group)
+        raise
+    except KeyboardInterrupt as stopped:  # at a round agreed upon, or at once
+        leave(group, "bye" if stopped.args else f"rank {place.rank} was interrupted")
         raise
     except BaseException as error:
         time.sleep(ECHO)

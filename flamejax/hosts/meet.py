@@ -38,7 +38,8 @@ def meet(address: str, size: int, rank: int, token: str, cores: int, seconds: fl
             raise InputError(f"rank 0 at {address}: {answer or 'no answer'}")
         return Meeting(group, f"{host}:{numbers[0]}", int(numbers[1]))
     try:
-        server = socket.create_server(("", int(port)))
+        loopback = host == "localhost" or host.startswith("127.")
+        server = socket.create_server((host if loopback else "", int(port)))
     except OSError as error:
         why = os.strerror(error.errno or 0)
         raise InputError(f"rank 0 cannot listen at {address}: {why}") from None
