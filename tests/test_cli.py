@@ -288,10 +288,12 @@ def test_interrupted_run_leaves_its_folder_in_order(long_runs, number):
         time.sleep(0.05)
     process.send_signal(number)
     said = process.communicate(timeout=60)[1]
-    assert process.returncode == 3
+    assert process.returncode == 130
     assert "Traceback" not in said
-    assert said.splitlines()[-1] == f"flamejax: interrupted; what was measured is in {folder}"
-    assert {path.name for path in folder.iterdir()} >= FILES
+    last = said.splitlines()[-1]
+    assert last.startswith("flamejax: interrupted after round ")
+    assert last.endswith(f"; flamejax run --resume --out {folder} continues")
+    assert {path.name for path in folder.iterdir()} >= FILES | {"checkpoints"}
     assert summary(folder)["status"] == "interrupted"
     measured = [row["round"] for row in lines(folder / "metrics.jsonl")]
     assert measured == list(range(1, len(measured) + 1))

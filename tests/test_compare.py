@@ -236,11 +236,11 @@ def test_interrupted_comparison_goes_on(tmp_path, carried_out, capsys, monkeypat
     monkeypatch.chdir(tmp_path)
     Path("config.toml").write_text('[method]\nname = "pfedme"\nlr = 13.0\n')  # the third run
     words = ["config.toml", "--methods", "fedavg,pfedme", "--seeds", "0,1"]
-    assert main([*COMMAND, *words]) == 3
+    assert main([*COMMAND, *words]) == 130
     said = "interrupted; 2 of 4 runs are done, and the same command with --out runs/compare"
     assert f"{said} continues" in only_line(capsys)
     assert not Path("runs/compare/comparison.json").exists()
-    assert main([*COMMAND, *words, "--out", "runs/compare"]) == 3
+    assert main([*COMMAND, *words, "--out", "runs/compare"]) == 130
     assert "2 of 4 runs are done, and the same command continues" in only_line(capsys)
     Path("config.toml").write_text("")
     assert main([*COMMAND, *words, "--out", "runs/compare"]) == 0

@@ -97,7 +97,7 @@ WRONG = {
     "engine": [4],
     "engine.execution": ["pmap", ["map"]],
     "engine.chunk": [-1, "some"],
-    "engine.devices": [0, "all", 1.0],
+    "engine.devices": [0, "some", 1.0],
     "engine.precision": ["float16", 32],
 }  # fmt: skip
 

@@ -215,7 +215,7 @@ def test_a_run_survives_its_trace(broken, monkeypatch, tmp_path):
     for name in ("start_trace", "stop_trace"):
         monkeypatch.setattr(jax.profiler, name, fail if name == broken else lambda *_, **__: None)
     done = []
-    with pytest.warns(UserWarning, match="--profile: disk full"), profiling._traced(tmp_path):
+    with pytest.warns(UserWarning, match="--profile: disk full"), profiling.traced(tmp_path):
         done.append("round")
     assert done
     with warnings.catch_warnings():

@@ -108,13 +108,14 @@ def test_two_processes_and_eight_devices_give_the_same_run(devices, case, alone,
 
 def until_checkpoint(out, started):
     while not checkpoints.rounds(out / "checkpoints"):
-        assert all(process.poll() is None for process in started)
+        if any(process.poll() is not None for process in started):
+            pytest.fail(str(end(started)))
         time.sleep(0.05)
 
 
 @pytest.mark.parametrize(("processes", "victim", "then"), [(2, 0, 1), (4, 2, 2)])
 def test_a_killed_process_ends_the_run_which_then_goes_on(processes, victim, then, cache, tmp_path):
-    length = ["--set", "rounds=40", "--set", "eval_every=20", "--set", "checkpoint.every=4"]
+    length = ["--set", "rounds=200", "--set", "eval_every=100", "--set", "checkpoint.every=4"]
     length += ["--set", "engine.rounds_per_call=2"]
     (codes, said) = end(start([*COMMON, *SOME, *length], tmp_path / "whole", cache))
     assert codes == [0], said

@@ -469,11 +469,11 @@ def test_other_settings_are_refused_before_anything_runs(copy, packs, capsys):
 def test_interrupted_sweep_goes_on(tmp_path, packs, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = ["--grid", "method.lr=1,13,2", "--seeds", "0,1"]
-    assert main([*COMMAND, *words]) == 3
+    assert main([*COMMAND, *words]) == 130
     said = "interrupted; 2 of 6 runs are done, and the same command with --out runs/sweep continues"
     assert said in only_line(capsys)
     assert not Path("runs/sweep/sweep.json").exists()
-    assert main([*COMMAND, *words, "--out", "runs/sweep"]) == 3
+    assert main([*COMMAND, *words, "--out", "runs/sweep"]) == 130
     assert "2 of 6 runs are done, and the same command continues" in only_line(capsys)
     words[1] = "method.lr=1,2"
     assert main([*COMMAND, *words, "--out", "runs/sweep"]) == 0
