@@ -13,7 +13,7 @@ from flamejax.config import make
 from flamejax.engine import build
 from flamejax.engine.cohort import deal_out, guest_rows, most_each, select, share_out
 from flamejax.engine.devices import lay_out
-from flamejax.engine.execution import choose, overhead
+from flamejax.engine.execution import Step, choose, overhead
 from flamejax.federation import TRAIN, assemble
 from flamejax.models.dense import mlr
 from flamejax.runner import LONGEST_CALL, rounds_per_call
@@ -300,17 +300,15 @@ def test_a_draw_places_every_selected_client_once(rng):
 def test_small_steps_are_taken_side_by_side_on_cpu():
     steps = np.full((2, 50), 3)
     auto = make({}).engine
-    assert choose(auto, "cpu", steps, 2, 50, 100 * 109_386).execution == "map"
-    tiny = choose(auto, "cpu", steps, 2, 50, 4 * 570)
+    assert choose(auto, "cpu", steps, 2, 50, Step(100, 109_386)).execution == "map"
+    tiny = choose(auto, "cpu", steps, 2, 50, Step(4, 570))
     assert (tiny.execution, tiny.width) == ("chunk", 50)
-    assert choose(auto, "cpu", steps, 2, 50, 2**20 // 10).width == 10
+    assert choose(auto, "cpu", steps, 2, 50, Step(13, 2**20 // 130)).width == 10
     uneven = np.array([[100] + [1] * 49] * 2)
-    assert choose(auto, "cpu", uneven, 2, 50, 10).width == 1
-    assert choose(auto, "gpu", steps, 2, 50, 100 * 109_386).width == 50
-    assert (
-        "asked"
-        in choose(make({"engine": {"execution": "vmap"}}).engine, "cpu", steps, 2, 50, 1).reason
-    )
+    assert choose(auto, "cpu", uneven, 2, 50, Step(1, 10)).width == 1
+    assert choose(auto, "gpu", steps, 2, 50, Step(100, 109_386)).width == 50
+    asked = make({"engine": {"execution": "vmap"}}).engine
+    assert "asked" in choose(asked, "cpu", steps, 2, 50, Step(1, 1)).reason
 
 
 def test_few_devices_because_jax_was_running_are_warned_of():

@@ -25,7 +25,7 @@ def main(assignments: list[str]) -> None:
     imported = time.perf_counter()
     federation = assemble(config)[1]
     _, model = model_of(config, None, federation)
-    per_call = min(5, rounds_per_call(config, model, federation))
+    per_call = min(20, rounds_per_call(config, model, federation))
     engine = build(config, config.method.build(model), model, federation, per_call)
     ready = time.perf_counter()
     state, done = engine.state, 0

@@ -12,7 +12,25 @@ MAX_OVERHEAD = 1.15  # of steps executed over steps needed, for a width chosen b
 # On CPU a kernel costs about a microsecond to start: steps of fewer multiplications than this, a
 # batch times the parameters, are worth taking several at a time. Measured on softmax regression.
 SMALL_STEP = 2**20
-MOST_ON_CPU = 64  # then states leave the caches
+SMALL_MODELS = 2**16  # parameters, of all models side by side: they stay in a core's cache
+MOST_ON_CPU = 64
+
+
+class Step(NamedTuple):
+    """Of a client's training."""
+
+    batch: int
+    parameters: int
+
+    @property
+    def multiplications(self) -> int:
+        return self.batch * self.parameters
+
+    @property
+    def most(self) -> int:
+        """How many are worth taking side by side on a core."""
+        several = max(SMALL_STEP // self.multiplications, SMALL_MODELS // self.parameters)
+        return min(several, MOST_ON_CPU) if self.multiplications < SMALL_STEP else 1
 
 
 class Plan(NamedTuple):
@@ -29,19 +47,18 @@ class Plan(NamedTuple):
 
 
 def choose(
-    settings: Engine, platform: str, steps: np.ndarray, devices: int, cohort: int, step: int
+    settings: Engine, platform: str, steps: np.ndarray, devices: int, cohort: int, step: Step
 ) -> Plan:
     """The strategy for `cohort` clients on each of some devices.
 
-    steps: [n, cohort] of clients as a device might have them, by falling size; step:
-    multiplications in one.
+    steps: [n, cohort] of clients as a device might have them, by falling size.
     """
     execution, reason, most = settings.execution, "as asked", cohort
     if execution == "auto" and platform == "cpu":
-        most = min(cohort, MOST_ON_CPU, SMALL_STEP // step)
-        execution, reason = "chunk", f"steps of {step:,} multiplications are small for a core"
+        most, size = min(cohort, step.most), f"{step.multiplications:,} multiplications"
+        execution, reason = "chunk", f"steps of {size} are small for a core"
         if most < 2:
-            execution, reason = "map", f"a step of {step:,} multiplications fills a core"
+            execution, reason = "map", f"a step of {size} fills a core"
     elif execution == "auto":
         execution, reason = "chunk", f"as many as {MAX_OVERHEAD:.2f}x padding allows on {platform}"
     if execution == "map":
@@ -50,14 +67,15 @@ def choose(
         return Plan(execution, cohort, devices, reason)
     if settings.chunk != "auto":
         return Plan(execution, min(settings.chunk, cohort), devices, reason)
-    widths = [w for w in (most, *(2**k for k in range(most.bit_length(), -1, -1))) if w <= most]
+    limits = [w for w in (most, *(2**k for k in range(most.bit_length(), -1, -1))) if w <= most]
+    widths = [-(-cohort // -(-cohort // w)) for w in limits]  # in equal groups
     width = next((w for w in widths if overhead(steps, w) <= MAX_OVERHEAD), 1)
     if width == 1 and settings.execution == "auto":
         execution, reason = "map", "clients are too uneven to run side by side"
     return Plan(execution, width, devices, reason)
 
 
-def beside(plan: Plan, platform: str, step: int, each: int, steps: np.ndarray) -> int:
+def beside(plan: Plan, platform: str, step: Step, each: int, steps: np.ndarray) -> int:
     """How many runs to compute side by side, where each has `each` clients on a device.
 
     steps: [R, C] of all runs' clients, by falling size. A divisor of R.
@@ -66,7 +84,7 @@ def beside(plan: Plan, platform: str, step: int, each: int, steps: np.ndarray) -
     uneven = steps.max(0).sum() * runs > MAX_OVERHEAD * steps.sum()
     if plan.width < each or uneven:  # not even a run's own clients are all side by side
         return 1
-    most = min(MOST_ON_CPU, SMALL_STEP // step) // each if platform == "cpu" else runs
+    most = step.most // each if platform == "cpu" else runs
     return max(n for n in range(1, runs + 1) if runs % n == 0 and n <= max(1, most))
 
 

@@ -16,7 +16,7 @@ from flamejax import tree
 from flamejax.config import Config, Named
 from flamejax.engine.cohort import guest_rows, most_each
 from flamejax.engine.devices import AXIS, Layout, Size, lay_out, make_mesh
-from flamejax.engine.execution import Plan, choose
+from flamejax.engine.execution import Plan, Step, choose
 from flamejax.engine.rounds import Client, Rules, Setting, State, make_shard
 from flamejax.engine.windows import Shelf
 from flamejax.errors import InputError
@@ -65,7 +65,7 @@ class Arranged(NamedTuple):
     mesh: Mesh
     rules: Rules
     plan: Plan
-    step: int  # multiplications in one
+    step: Step
     initial: Callable[[Setting, Array], Initial]
     dense: bool  # the states of all clients are on the devices
     shapes: Client  # of what is kept of a client
@@ -115,7 +115,7 @@ def arrange(
     init_key, setting = settings_of(config, rules, federation, None)
     shapes = jax.eval_shape(initial, setting, init_key)
     record = tree.nbytes(shapes.client)
-    step = batch_of(config, federation) * tree.size(shapes.parameters)
+    step = Step(batch_of(config, federation), tree.size(shapes.parameters))
     plan = _plan(config, mesh, federation, selected, step)
     guests = guest_rows(selected, federation.clients, mesh.devices.size)
     dense = _dense(config, rules, record)
@@ -151,14 +151,13 @@ def _floats() -> Any:
     return jnp.zeros(()).dtype
 
 
-def _plan(config: Config, mesh: Mesh, federation: Federation, selected: int, step: int) -> Plan:
+def _plan(config: Config, mesh: Mesh, federation: Federation, selected: int, step: Step) -> Plan:
     """How many clients at a time."""
     work, devices = federation.counts[:, TRAIN], mesh.devices.size
-    batch = batch_of(config, federation)
     rng = np.random.default_rng(0)
     cohorts = 1 if selected == len(work) else 8  # to look at
     drawn = np.stack([rng.choice(work, selected, replace=False) for _ in range(cohorts)])
-    steps = np.sort(-(-drawn // batch), axis=1)[:, ::-1]  # dealt from the largest on
+    steps = np.sort(-(-drawn // step.batch), axis=1)[:, ::-1]  # dealt from the largest on
     each = most_each(selected, devices)
     steps = np.pad(steps, ((0, 0), (0, devices * each - selected)))
     return choose(
