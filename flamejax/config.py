@@ -168,7 +168,8 @@ class Engine(Section):
     devices: Literal["auto", "all"] | Count = "auto"  # auto: all that have a client to train
     rounds_per_call: Literal["auto"] | Count = "auto"
     # dense: the states of all clients on the devices; touched: on the host, only of clients that
-    # were ever selected, in at most `state_budget` bytes of memory and the rest on disk
+    # were ever selected, as long as the process takes at most `state_budget` bytes of memory, and
+    # the rest on disk
     store: Literal["auto", "dense", "touched"] = "auto"
     state_budget: Literal["auto"] | Bytes = "auto"  # such as "2GB"; auto: half of what is free
     precision: Literal["float32", "float64"] = "float32"

@@ -29,6 +29,7 @@ from flamejax.engine.prepare import (
     budget,
     place,
     prepare,
+    resident,
     shelf_for,
     take_seats,
     window,
@@ -99,13 +100,13 @@ def build(
     keep_programs()
     ready = prepare(config, method, model, federation, rounds_per_call)
     shelf = _for_evaluation(config, ready, federation)
-    store = None if shelf is None else _store(config, ready, shelf, scratch)
     started = time.perf_counter()
     with ThreadPoolExecutor() as pool:  # both compile at once
         compiling = pool.submit(lower_rounds(ready, federation, ready.per_call).compile)
         evaluation = lower_evaluation(ready, model, federation, shelf).compile()
         rounds = compiling.result()
     compile_seconds = time.perf_counter() - started
+    store = None if shelf is None else _store(config, ready, shelf, scratch)
     memory = rounds.memory_analysis()
     log.info("engine: %s, %s", ready.mesh.devices.flat[0].platform, ready.plan)
     log.info("engine: %s", _where(ready, store))
@@ -226,14 +227,15 @@ def _for_evaluation(config: Config, ready: Ready, federation: Federation) -> She
 def _store(config: Config, ready: Ready, shelf: Shelf, scratch: Path | None) -> Store:
     """The host's store, in the memory that windows leave of the budget."""
     windows = BUFFERS * ready.shelf.nbytes + 2 * shelf.nbytes
-    left = budget(config) - windows
-    if left < 0:
+    given = budget(config)
+    if given < windows:
         need = f"'{-(-windows // 1000)}kB'" if windows < 10**6 else f"'{-(-windows // 10**6)}MB'"
         raise InputError(
             f"engine.state_budget = {config.engine.state_budget!r}: the states of a round alone "
             f"take {need}; give as much, or lower participation.clients_per_round"
         )
-    return Store(ready.client, left, scratch)
+    own = min(resident(), given // 2)  # what the process takes anyway is part of it
+    return Store(ready.client, max(0, given - windows - own), scratch)
 
 
 def _where(ready: Ready, store: Store | None) -> str:

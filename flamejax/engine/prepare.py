@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -200,6 +201,15 @@ def free_memory() -> int:
             return next(int(x.split()[1]) * 1024 for x in lines if x.startswith("MemAvailable:"))
     except (OSError, ValueError, StopIteration):
         return 4 * DENSE
+
+
+def resident() -> int:
+    """Bytes of memory that this process has; 0 where unknown."""
+    try:
+        with open("/proc/self/statm") as line:
+            return int(line.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError):
+        return 0
 
 
 def window(config: Config) -> int:
