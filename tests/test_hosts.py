@@ -185,6 +185,7 @@ def test_processes_meet_and_share_the_cores():
     assert [meeting.group.rank for meeting in found] == [0, 1, 2]
     assert len({meeting.address for meeting in found}) == 1
     assert [meeting.cores for meeting in found] == [2, 2, 2]
+    assert [meeting.seat for meeting in found] == [0, 1, 2]
     assert sorted(found[0].group.lines) == [1, 2]
 
 

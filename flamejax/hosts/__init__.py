@@ -61,6 +61,7 @@ def join(place: Place | None, token: str = "") -> Iterator[None]:
     _here = meet(*place, hashlib.sha256(told.encode()).hexdigest(), cores(), START)
     group = _here.group
     watch(group)
+    _take_cores(_here)
     try:
         yield
     except DivergedError:  # in all of them
@@ -153,6 +154,15 @@ def first_node(nodes: str) -> str:
     """
     found = re.match(r"([^\[,]+)(?:\[([^\],-]+))?", nodes)
     return "".join(part or "" for part in found.groups()) if found else nodes
+
+
+def _take_cores(here: Meeting) -> None:
+    """Keep to this process's share of its machine: XLA would use all of it in every process."""
+    if hasattr(os, "sched_setaffinity"):
+        free = sorted(os.sched_getaffinity(0))
+        share = free[here.seat * here.cores : (here.seat + 1) * here.cores]
+        if len(share) == here.cores:  # and nobody has shared them out before
+            os.sched_setaffinity(0, share)
 
 
 def cores() -> int:

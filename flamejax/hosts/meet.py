@@ -18,6 +18,7 @@ class Meeting(NamedTuple):
     group: Group
     address: str  # where JAX's own service may be
     cores: int  # for each process: all have as many
+    seat: int  # which of the processes on its machine this is
 
 
 def meet(address: str, size: int, rank: int, token: str, cores: int, seconds: float) -> Meeting:
@@ -34,16 +35,16 @@ def meet(address: str, size: int, rank: int, token: str, cores: int, seconds: fl
     if rank:
         answer = _call(group, host, int(port), f"flamejax {size} {token} {rank} {mine}", until)
         numbers = answer.split()
-        if len(numbers) != 2 or not all(map(str.isdecimal, numbers)):
+        if len(numbers) != 3 or not all(map(str.isdecimal, numbers)):
             raise InputError(f"rank 0 at {address}: {answer or 'no answer'}")
-        return Meeting(group, f"{host}:{numbers[0]}", int(numbers[1]))
+        return Meeting(group, f"{host}:{numbers[0]}", int(numbers[1]), int(numbers[2]))
     try:
         loopback = host == "localhost" or host.startswith("127.")
         server = socket.create_server((host if loopback else "", int(port)))
     except OSError as error:
         why = os.strerror(error.errno or 0)
         raise InputError(f"rank 0 cannot listen at {address}: {why}") from None
-    machines = [mine]
+    machines = {0: mine}
     with server, socket.create_server(("", 0)) as free:
         while missing := sorted(set(range(1, size)) - set(group.lines)):
             server.settimeout(max(0.01, until - time.monotonic()))
@@ -53,15 +54,18 @@ def meet(address: str, size: int, rank: int, token: str, cores: int, seconds: fl
                 why = f"after {seconds:.0f} s there is no rank {', '.join(map(str, missing))}"
                 tell(group, why)
                 raise InputError(why) from None
-            machines += _greet(group, link, f"flamejax {size} {token}", missing)
+            machines |= _greet(group, link, f"flamejax {size} {token}", missing)
         chosen = free.getsockname()[1]
-    there = Counter(machine.split()[0] for machine in machines)
-    each = min(max(1, int(c) // there[name]) for name, c in map(str.split, machines))
-    tell(group, f"{chosen} {each}")
-    return Meeting(group, f"{host}:{chosen}", each)
+    names = [machines[number].split()[0] for number in range(size)]
+    there = Counter(names)
+    each = min(max(1, int(c) // there[name]) for name, c in map(str.split, machines.values()))
+    for number, line in group.lines.items():
+        seat = names[:number].count(names[number])
+        tell(group._replace(lines={number: line}), f"{chosen} {each} {seat}")
+    return Meeting(group, f"{host}:{chosen}", each, 0)
 
 
-def _greet(group: Group, link: socket.socket, hello: str, missing: list[int]) -> list[str]:
+def _greet(group: Group, link: socket.socket, hello: str, missing: list[int]) -> dict[int, str]:
     """Let a process in, and note its machine. What is not flamejax is let go without a word."""
     link.settimeout(BEAT)
     line = Line(link, link.makefile())
@@ -69,10 +73,10 @@ def _greet(group: Group, link: socket.socket, hello: str, missing: list[int]) ->
         said, rank, name, cores = line.text.readline().rsplit(" ", 3)
         if said == hello and int(rank) in missing and int(cores) > 0:
             group.lines[int(rank)] = line
-            return [f"{name} {int(cores)}"]
+            return {int(rank): f"{name} {int(cores)}"}
         if said.startswith("flamejax "):
             link.sendall(b"its --processes, config or versions differ, or it has this --rank\n")
-    return []
+    return {}
 
 
 def _call(group: Group, host: str, port: int, hello: str, until: float) -> str:
