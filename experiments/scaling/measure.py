@@ -204,7 +204,7 @@ def main() -> None:
 
     from picture import draw
 
-    draw(found).savefig(options.out / "scaling.png", dpi=130)
+    draw(found).savefig(options.out / "scaling.png", dpi=110)
 
 
 if __name__ == "__main__":
