@@ -75,7 +75,8 @@ def gather(runs: Sequence[Run], found: Sequence[Record]) -> Comparison:
         curves.append(_curves([record for _, record in groups[chosen]], rows[-1]["status"]))
     fill(tried)  # the rows among them
     config, summary = runs[0].config, found[0].summary
-    shared = ("data", "model", "clients", "clients_per_round", "benign_clients", "selection")
+    shared = ["data", "model", "clients", "clients_per_round", "selection"]
+    shared += ["benign_clients", "evaluated_clients"]
     about = {
         **{key: summary[key] for key in shared},
         "partition": config.partition.model_dump(),

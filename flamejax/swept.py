@@ -12,7 +12,8 @@ from flamejax.averages import choose, fill, measure, merit, over_seeds
 from flamejax.grid import Axes, Run
 from flamejax.records import Record
 
-SHARED = ("data", "model", "clients", "clients_per_round", "benign_clients", "selection")
+SHARED = ["data", "model", "clients", "clients_per_round", "selection"]
+SHARED += ["benign_clients", "evaluated_clients"]
 
 
 class Sweep(NamedTuple):

@@ -22,7 +22,8 @@ def pretend(config, test=0.5, chosen=0.5, status="finished") -> Record:
     clients = config.partition.clients
     last = {key: value for key, value in row.items() if key != "selection"}
     summary = {"status": status, "data": config.data.name, "model": "mlr", "clients": clients}
-    summary |= {"clients_per_round": clients, "benign_clients": clients - config.malicious}
+    benign = clients - config.malicious
+    summary |= {"clients_per_round": clients, "benign_clients": benign, "evaluated_clients": benign}
     summary |= {"selection": config.selection.on, "last": last, "rounds": config.rounds}
     each = {"local": 0, "lp_proj": 40}.get(config.method.name, 31_400)  # bytes, of one client
     summary |= dict.fromkeys(("bytes_up", "bytes_down"), config.rounds * clients * each)

@@ -104,6 +104,9 @@ def first_notes(about: Mapping[str, Any]) -> list[str]:
             f"{about['benign_clients']} benign of " if about["benign_clients"] else "benign of "
         )
         over = f"the {benign}{over}"
+    if (about["evaluated_clients"] or 0) < (about["benign_clients"] or 0):
+        some = about["evaluated_clients"] or "some"
+        over = f"{some} of {over}, drawn by the seed"
     spread = ", ± sample standard deviation over seeds" if len(about["seeds"]) > 1 else ""
     many = {"accuracy": "accuracies", "loss": "losses"}[about["measure"]]
     return [

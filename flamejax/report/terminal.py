@@ -68,6 +68,8 @@ def show(summary: Mapping[str, Any], folder: Path) -> None:
     last, best = summary["last"], summary["best"]
     benign, clients = summary["benign_clients"], summary["clients"]
     who = f"{clients} clients" if benign == clients else f"the {benign} benign of {clients} clients"
+    if summary["evaluated_clients"] < benign:
+        who = f"{summary['evaluated_clients']} of {who}, drawn by the seed"
     title = f"Test figures over {who}, round {last['round']}"
     table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("model", no_wrap=True)
