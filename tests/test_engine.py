@@ -304,6 +304,8 @@ def test_small_steps_are_taken_side_by_side_on_cpu():
     tiny = choose(auto, "cpu", steps, 2, 50, Step(4, 570))
     assert (tiny.execution, tiny.width) == ("chunk", 50)
     assert choose(auto, "cpu", steps, 2, 50, Step(13, 2**20 // 130)).width == 10
+    assert choose(auto, "cpu", steps, 2, 50, Step(100, 7850)).execution == "map"
+    assert choose(auto, "cpu", steps, 2, 50, Step(80, 610)).width == 50
     uneven = np.array([[100] + [1] * 49] * 2)
     assert choose(auto, "cpu", uneven, 2, 50, Step(1, 10)).width == 1
     assert choose(auto, "gpu", steps, 2, 50, Step(100, 109_386)).width == 50

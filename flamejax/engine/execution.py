@@ -29,8 +29,10 @@ class Step(NamedTuple):
     @property
     def most(self) -> int:
         """How many are worth taking side by side on a core."""
-        several = max(SMALL_STEP // self.multiplications, SMALL_MODELS // self.parameters)
-        return min(several, MOST_ON_CPU) if self.multiplications < SMALL_STEP else 1
+        several = SMALL_STEP // self.multiplications
+        if several < 2:
+            return 1
+        return min(max(several, SMALL_MODELS // self.parameters), MOST_ON_CPU)
 
 
 class Plan(NamedTuple):
