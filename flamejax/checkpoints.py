@@ -19,7 +19,7 @@ import os
 import re
 import shutil
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -111,9 +111,12 @@ class Checkpoint(NamedTuple):
         return {n.removeprefix("array-").removesuffix(".npy"): _load(self.path / n) for n in names}
 
     def states(
-        self, like: Tree, mine: Callable[[np.ndarray], np.ndarray], at_a_time: int
+        self,
+        like: Tree,
+        mine: Callable[[np.ndarray], np.ndarray],
+        in_pieces: Callable[[np.ndarray, Tree], Iterable[np.ndarray]],
     ) -> Iterator[tuple[np.ndarray, Tree]]:
-        """The states of clients for which `mine` ([n] -> bool [n]) is true, in parts."""
+        """The states of clients for which `mine` ([n] -> bool [n]) is true, in pieces of them."""
         leaves, structure = jax.tree.flatten(like)
         for name in sorted(n for n in self.files if n.endswith("-ids.npy")):
             ids, stem = _load(self.path / name), name.removesuffix("ids.npy")
@@ -121,9 +124,7 @@ class Checkpoint(NamedTuple):
                 self._array(f"{stem}{i}.npy", (len(ids), *leaf.shape), leaf.dtype)
                 for i, leaf in enumerate(leaves)
             ]
-            rows = np.flatnonzero(mine(ids))
-            for first in range(0, len(rows), at_a_time):
-                some = rows[first : first + at_a_time]
+            for some in in_pieces(np.flatnonzero(mine(ids)), like):
                 yield ids[some], jax.tree.unflatten(structure, [x[some] for x in kept])
 
     def _array(self, name: str, shape: tuple[int, ...], dtype: Any) -> np.ndarray:

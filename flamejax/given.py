@@ -1,4 +1,4 @@
-"""How lists, configs, data and models are given for several runs at once."""
+"""How configs, data and models are given, and lists of them for several runs."""
 
 from __future__ import annotations
 

@@ -22,6 +22,7 @@ from flamejax.engine.pack import build_pack
 from flamejax.errors import InputError, RunError
 from flamejax.evaluate import Sums
 from flamejax.federation import TRAIN, Federation, assemble
+from flamejax.given import take_own, values_of
 from flamejax.lane import Earlier, Lane, Result, earlier
 from flamejax.profiling import traced, write_costs
 from flamejax.records import CHECKPOINTS, check_free
@@ -50,19 +51,12 @@ def run(
     quiet: no progress bar. profile: also a trace of one round, and what it costs, in `out`/profile.
     resume: go on with the run in `out`, from its newest checkpoint, and with its config.
     """
-    own: dict[str, Any] = {}
-    for name, value, kind in (("data", data, Dataset), ("model", model, Model)):
-        if isinstance(value, kind):
-            own[name] = value
-        elif isinstance(value, Mapping):
-            settings[name] = value
-        elif value is not None:
-            raise InputError(f"{name} should be a {kind.__name__} or settings, not {type(value)}")
+    own = take_own(data, model, settings)
     folder, before = None if out is None else Path(out), None
     if resume:
         config, before = _resumed(config, settings, folder, own)
     elif not isinstance(config, Config) or settings:
-        config = make(_values(config, settings))
+        config = make(lay_over(values_of(config), settings))
     if folder is None and profile:
         raise InputError("profile = True needs out, a folder for the trace")
     if folder is not None and not resume and hosts.rank() == 0:
@@ -148,16 +142,6 @@ def run_together(
             ]
             _carry_out(drive, lanes, watch, stop, started)
     return [lane.failure for lane in lanes]
-
-
-def _values(config: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
-    if isinstance(config, Config):
-        config = config.model_dump()
-    elif isinstance(config, str | Path):
-        config = load(config)
-    elif not isinstance(config, Mapping | None):
-        raise InputError(f"config should be a path, a mapping or a Config, not {type(config)}")
-    return lay_over(config or {}, settings)
 
 
 def rounds_per_call(config: Config, model: Model, federation: Federation, runs: int = 1) -> int:

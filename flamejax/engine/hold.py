@@ -16,6 +16,7 @@ import numpy as np
 from jax import Array
 from jax.sharding import PartitionSpec as P
 
+from flamejax import tree
 from flamejax.checkpoints import Checkpoint
 from flamejax.engine.cohort import select
 from flamejax.engine.devices import AXIS, Layout
@@ -28,7 +29,7 @@ from flamejax.errors import InputError
 from flamejax.evaluate import Sums
 from flamejax.types import States, Tree
 
-AT_A_TIME = 64  # states to or from a checkpoint
+AT_A_TIME = 2**24  # bytes of states to or from a checkpoint
 
 
 class Hold(NamedTuple):
@@ -95,12 +96,18 @@ def states_in(shelf: Shelf, layout: Layout, parts: list[Tree]) -> States:
     """The states of this process's clients; parts: of each of its devices."""
     empty = [shelf.shapes] * len(shelf.here)  # of a method without state
 
-    def some() -> Iterator[tuple[np.ndarray, Tree]]:
+    def pieces() -> Iterator[tuple[np.ndarray, Tree]]:
         for clients, rows, part in shelf.by_device(layout, parts or empty):
-            for piece in np.split(np.arange(len(rows)), range(AT_A_TIME, len(rows), AT_A_TIME)):
-                yield clients[piece], jax.tree.map(lambda x: x[rows[piece]], part)  # noqa: B023
+            for some in in_pieces(np.arange(len(rows)), shelf.shapes):
+                yield clients[some], jax.tree.map(lambda x: x[rows[some]], part)  # noqa: B023
 
-    return States(len(shelf.local(layout)[0]), shelf.shapes, some())
+    return States(len(shelf.local(layout)[0]), shelf.shapes, pieces())
+
+
+def in_pieces(rows: np.ndarray, shapes: Tree) -> Iterator[np.ndarray]:
+    """Rows of states of these shapes, as many as are taken at a time."""
+    many = max(1, AT_A_TIME // max(1, tree.nbytes(shapes)))
+    return (rows[first : first + many] for first in range(0, len(rows), many))
 
 
 def fill(room: Tree, checkpoint: Checkpoint, shelf: Shelf, layout: Layout) -> None:
@@ -109,7 +116,7 @@ def fill(room: Tree, checkpoint: Checkpoint, shelf: Shelf, layout: Layout) -> No
     order = np.argsort(clients)
     clients, rows, found = clients[order], rows[order], 0
     mine = partial(np.isin, test_elements=clients)
-    for ids, states in checkpoint.states(shelf.shapes, mine, AT_A_TIME):
+    for ids, states in checkpoint.states(shelf.shapes, mine, in_pieces):
         there, found = rows[np.searchsorted(clients, ids)], found + len(ids)
         for x, new in zip(jax.tree.leaves(room), jax.tree.leaves(states), strict=True):
             x[there] = new
@@ -168,19 +175,19 @@ def hold_touched(
         windows.settle()
         clients = store.clients
 
-        def some() -> Iterator[tuple[np.ndarray, Tree]]:
-            for ids in np.split(clients, range(AT_A_TIME, len(clients), AT_A_TIME)):
+        def pieces() -> Iterator[tuple[np.ndarray, Tree]]:
+            for ids in in_pieces(clients, ready.client):
                 room = jax.tree.map(lambda x: np.empty((len(ids), *x.shape), x.dtype), ready.client)  # noqa: B023
                 store.read(ids, np.arange(len(ids)), room)
                 yield ids, room
 
-        return States(len(clients), ready.client, some())
+        return States(len(clients), ready.client, pieces())
 
     def restore(checkpoint: Checkpoint) -> None:
         def mine(ids: np.ndarray) -> np.ndarray:
             return ids % jax.process_count() == jax.process_index()
 
-        for ids, kept in checkpoint.states(ready.client, mine, AT_A_TIME):
+        for ids, kept in checkpoint.states(ready.client, mine, in_pieces):
             store.write(ids, np.arange(len(ids)), kept)
 
     return Hold(run, evaluate, one, states, restore)
