@@ -7,7 +7,6 @@ keys and bad values are refused in one line that names the key.
 from __future__ import annotations
 
 import datetime
-import os
 import re
 import tomllib
 from collections import namedtuple
@@ -17,7 +16,6 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import tomli_w
 from pydantic import (
-    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -28,45 +26,20 @@ from pydantic import (
 
 from flamejax import registry
 from flamejax.errors import InputError
+from flamejax.values import (
+    Bytes,
+    Count,
+    DataName,
+    FilePath,
+    Fraction,
+    Interval,
+    NonNegative,
+    Positive,
+    minutes,
+)
 
 if TYPE_CHECKING:
     from flamejax.types import Aggregator, Attack, Method, Model
-
-Positive = Annotated[float, Field(gt=0, lt=3e38)]  # no more than float32 can hold
-NonNegative = Annotated[float, Field(ge=0, lt=3e38)]
-Fraction = Annotated[float, Field(gt=0, lt=1)]
-Count = Annotated[int, Field(gt=0, lt=2**31)]
-UNITS = {"": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-
-
-def _bytes(value: Any) -> Any:
-    """A number of bytes, also with a unit.
-
-    >>> _bytes("1.5 GB")
-    1500000000
-    """
-    if not isinstance(value, str) or value == "auto":
-        return value
-    found = re.fullmatch(r"(\d{1,15}(?:\.\d{1,15})?) ?([kMGT]?B)?", value)
-    if not found:
-        raise ValueError("a number of bytes, such as 2000000000 or '2GB'")
-    return int(float(found[1]) * UNITS[(found[2] or "").removeprefix("B")])
-
-
-Bytes = Annotated[int, Field(gt=0, lt=2**60), BeforeValidator(_bytes)]
-
-
-def _absolute(path: str) -> str:
-    """A path that means the same wherever the recorded config is run again; none stays none."""
-    if path == "~" or path.startswith("~/"):
-        path = os.path.expanduser(path)
-    return os.path.abspath(path) if path else ""
-
-
-def _absolute_name(name: str) -> str:
-    """A data set's name; a file that is named in it is meant wherever the config is run again."""
-    kind, _, path = name.partition(":")
-    return f"npz:{_absolute(path)}" if kind == "npz" and path else name
 
 
 class Section(BaseModel):
@@ -74,10 +47,8 @@ class Section(BaseModel):
 
 
 class Data(Section):
-    name: Annotated[str, Field(max_length=4096), AfterValidator(_absolute_name)] = "mnist_mini"
-    # folder (or archive) that holds the files; not needed for bundled data. The bound also makes
-    # pydantic refuse what is not Unicode, and so cannot be written to config.toml
-    dir: Annotated[str, Field(max_length=4096), AfterValidator(_absolute)] = ""
+    name: DataName = "mnist_mini"
+    dir: FilePath = ""  # folder (or archive) that holds the files; not needed for bundled data
     limit: Literal["all"] | Count = "all"  # use only so many samples, drawn by the seed
     # per client: of generated data (of linreg in each split; on average with quantity skew; not of
     # synthetic with partition.name = "natural", which draws sizes of its own), and of stored data
@@ -178,27 +149,17 @@ class Engine(Section):
     on_nonfinite: Literal["drop", "stop", "keep"] = "drop"
 
 
-def _interval(value: Any) -> Any:
-    """Rounds, or minutes as in "10min"."""
-    if not isinstance(value, str) or value == "never":
-        return value
-    found = re.fullmatch(r"(\d{1,6}(?:\.\d{1,6})?) ?min", value)
-    if not found or not float(found[1]):
-        raise ValueError("a number of rounds, or of minutes as in '10min', or 'never'")
-    return value
-
-
 class Checkpoint(Section):
     # rounds between checkpoints, or minutes as in "10min", or "never"; whenever a run is
     # interrupted it leaves one, too
-    every: Annotated[Count | str, BeforeValidator(_interval)] = "10min"
+    every: Interval = "10min"
     keep: Count = 2  # of the newest
 
     @property
     def seconds(self) -> float | None:
         """Between checkpoints, if they go by time."""
-        timed = isinstance(self.every, str) and self.every != "never"
-        return 60 * float(str(self.every).removesuffix("min")) if timed else None
+        found = minutes(self.every)
+        return 60 * found if found else None
 
 
 def _chosen(section: str, default: str) -> Callable[[Any], Any]:

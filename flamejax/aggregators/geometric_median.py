@@ -13,8 +13,9 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from flamejax.aggregators import common
-from flamejax.config import AggregatorSettings, Count, Positive
+from flamejax.config import AggregatorSettings
 from flamejax.types import Aggregator
+from flamejax.values import Count, Positive
 
 
 class GeometricMedian(AggregatorSettings):

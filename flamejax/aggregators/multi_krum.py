@@ -14,9 +14,9 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from flamejax.aggregators import common
-from flamejax.config import Count
 from flamejax.errors import InputError
 from flamejax.types import Aggregator
+from flamejax.values import Count
 
 
 class MultiKrum(common.Suspicious):

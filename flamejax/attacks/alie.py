@@ -12,8 +12,9 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import ndtri
 
-from flamejax.config import AttackSettings, Positive
+from flamejax.config import AttackSettings
 from flamejax.types import Attack, Overheard, Tree
+from flamejax.values import Positive
 
 LARGEST = 0.999  # of Phi(z): a majority of attackers could go as far as it likes
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import jax
 
-from flamejax.config import AttackSettings, Positive
+from flamejax.config import AttackSettings
 from flamejax.types import Attack, Overheard, Tree
+from flamejax.values import Positive
 
 
 class Ipm(AttackSettings):

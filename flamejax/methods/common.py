@@ -10,8 +10,9 @@ from jax import Array
 from pydantic import Field
 
 from flamejax import local
-from flamejax.config import Count, MethodSettings, NonNegative, Positive
+from flamejax.config import MethodSettings
 from flamejax.types import Batch, Info, Model, Shard, Tree
+from flamejax.values import Count, NonNegative, Positive
 
 
 class Sgd(MethodSettings):

@@ -20,9 +20,9 @@ import optax
 from jax import Array
 
 from flamejax import local
-from flamejax.config import NonNegative, Positive
 from flamejax.methods.common import LocalSgd, gradient
 from flamejax.types import Info, Method, Model, Shard, Tree
+from flamejax.values import NonNegative, Positive
 
 
 class Ditto(LocalSgd):

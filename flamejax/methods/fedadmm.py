@@ -14,9 +14,9 @@ import jax
 from jax import Array
 
 from flamejax import tree
-from flamejax.config import Positive
 from flamejax.methods.common import LocalSgd, gradient
 from flamejax.types import Info, Method, Model, Shard, Tree
+from flamejax.values import Positive
 
 
 class FedAdmm(LocalSgd):

@@ -12,9 +12,9 @@ from typing import Any
 
 from jax import Array
 
-from flamejax.config import NonNegative
 from flamejax.methods.common import LocalSgd, gradient
 from flamejax.types import Info, Method, Model, Shard, Tree
+from flamejax.values import NonNegative
 
 
 class FedAvg(LocalSgd):

@@ -15,9 +15,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from flamejax import local
-from flamejax.config import Count, Fraction, Positive
 from flamejax.methods.common import LocalSgd, gradient
 from flamejax.types import Info, Method, Model, Shard, Tree
+from flamejax.values import Count, Fraction, Positive
 
 
 class Flame(LocalSgd):

@@ -14,11 +14,11 @@ from typing import Any, ClassVar, NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from flamejax.config import Count, Positive
 from flamejax.methods import projection
 from flamejax.methods.common import LocalSgd
 from flamejax.methods.projection import Server
 from flamejax.types import Info, Method, Model, Shard, Tree
+from flamejax.values import Count, Positive
 
 
 class FlameLpProj(LocalSgd):

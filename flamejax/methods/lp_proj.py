@@ -20,11 +20,11 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from flamejax import local
-from flamejax.config import Count, Positive
 from flamejax.methods import projection
 from flamejax.methods.common import Sgd
 from flamejax.methods.projection import Server
 from flamejax.types import Info, Method, Model, Shard, Tree
+from flamejax.values import Count, Positive
 
 
 class LpProj(Sgd):

@@ -19,9 +19,9 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from flamejax import local
-from flamejax.config import Count, Positive
 from flamejax.methods.common import Sgd, gradient
 from flamejax.types import Info, Method, Model, Shard, Tree
+from flamejax.values import Count, Positive
 
 
 class PerFedAvg(Sgd):

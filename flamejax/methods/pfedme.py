@@ -22,9 +22,9 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from flamejax import local
-from flamejax.config import Count, Positive
 from flamejax.methods.common import Sgd, gradient
 from flamejax.types import Batch, Info, Method, Model, Shard, Tree
+from flamejax.values import Count, Positive
 
 
 class PFedMe(Sgd):
