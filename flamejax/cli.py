@@ -158,6 +158,8 @@ def _place(options: argparse.Namespace) -> hosts.Place | None:
         raise InputError(f"--{missing} is missing: several processes need all three, or --cluster")
     else:
         place = hosts.placed(**given)
+    if options.profile and place.processes > 1:
+        raise InputError("--profile traces a run of one process; leave out one of the two")
     if options.out is None and place.processes > 1:
         raise InputError("several processes need --out DIR, a folder that all of them see")
     return place if place.processes > 1 else None

@@ -228,6 +228,7 @@ def test_places_come_from_the_environment_of_a_cluster():
         (["--coordinator", "a:1", "--processes", "2", "--rank", "2"], "--rank 2 should be one of"),
         (["--coordinator", "a:1", "--processes", "x", "--rank", "2"], "whole numbers"),
         (["--coordinator", "a:1", "--processes", "2", "--rank", "0"], "need --out"),
+        (["--coordinator", "a:1", "--processes", "2", "--rank", "0", "--profile"], "one process"),
         (["--cluster"], "no variable tells"),
     ],
 )
