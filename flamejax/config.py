@@ -7,10 +7,9 @@ keys and bad values are refused in one line that names the key.
 from __future__ import annotations
 
 import datetime
-import re
 import tomllib
 from collections import namedtuple
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -25,6 +24,7 @@ from pydantic import (
 )
 
 from flamejax import registry
+from flamejax.complaints import dotted, one_line
 from flamejax.errors import InputError
 from flamejax.values import (
     Bytes,
@@ -149,6 +149,18 @@ class Engine(Section):
     on_nonfinite: Literal["drop", "stop", "keep"] = "drop"
 
 
+class Recorded(Section):
+    # the Lagrangian and what belongs to it after every round, in theory.jsonl and theory.png: a
+    # pass over all training samples more, for methods that have one
+    theory: bool = False
+    # L of the clients' losses, which weighs epsilon in the Lyapunov function; "estimate": the
+    # largest curvature at the initial model
+    smoothness: Literal["estimate"] | NonNegative = "estimate"
+    # also the Moreau envelope at w, by at most so many gradient steps of each client, each of them
+    # another pass; 0: not
+    prox_steps: Annotated[int, Field(ge=0, lt=2**31)] = 0
+
+
 class Checkpoint(Section):
     # rounds between checkpoints, or minutes as in "10min", or "never"; whenever a run is
     # interrupted it leaves one, too
@@ -186,7 +198,7 @@ def _chosen(section: str, default: str) -> Callable[[Any], Any]:
         try:
             return settings.model_validate(value)
         except ValidationError as error:
-            raise InputError(_one_line(error, settings, section)) from None
+            raise InputError(one_line(error, settings, section)) from None
 
     return choose
 
@@ -219,6 +231,7 @@ class Config(Section):
     participation: Participation = Participation()
     selection: Selection = Selection()
     engine: Engine = Engine()
+    record: Recorded = Recorded()
     checkpoint: Checkpoint = Checkpoint()
 
     @property
@@ -242,7 +255,7 @@ def make(values: Mapping[str, Any]) -> Config:
     try:
         config = Config.model_validate(values)
     except ValidationError as error:
-        raise InputError(_one_line(error, Config, "")) from None
+        raise InputError(one_line(error, Config, "")) from None
     for kind, name, key in (
         ("partitions", config.partition.name, "partition.name"),
         ("models", config.model.name, "model.name"),
@@ -257,6 +270,8 @@ def make(values: Mapping[str, Any]) -> Config:
     if config.malicious >= clients:
         fraction = config.attack.fraction
         raise InputError(f"attack.fraction = {fraction} leaves no benign client of {clients}")
+    if config.record.prox_steps and not config.record.theory:
+        raise InputError("record.prox_steps is part of record.theory: set record.theory = true")
     return config
 
 
@@ -288,8 +303,8 @@ def override(values: dict[str, Any], assignment: str) -> None:
     for depth, table in enumerate(tables, start=1):
         values = values.setdefault(table, {})
         if not isinstance(values, dict):
-            outer = _dotted(tables[:depth])
-            raise InputError(f"--set {_dotted([*tables, key])}: {outer} is a value, not a table")
+            outer = dotted(tables[:depth])
+            raise InputError(f"--set {dotted([*tables, key])}: {outer} is a value, not a table")
     values[key] = value
 
 
@@ -331,38 +346,3 @@ def _merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
         both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
         merged[key] = _merge(merged[key], value) if both else value
     return merged
-
-
-def _one_line(error: ValidationError, schema: type[BaseModel], prefix: str) -> str:
-    """The first complaint of pydantic as `key = value should be ...`."""
-    problem = error.errors()[0]
-    fields, depth = schema.model_fields, 0
-    for depth, part in enumerate(problem["loc"], start=1):
-        inner = fields[part].annotation if part in fields else None
-        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
-            break  # what follows in `loc` names the branch of a union, not a key
-        if depth < len(problem["loc"]):
-            fields = inner.model_fields
-    where = problem["loc"][:depth]
-    outer = [*[prefix] * bool(prefix), *where[:-1]]
-    key = _dotted([*outer, *where[-1:]])
-    if problem["type"] in ("extra_forbidden", "invalid_key"):
-        beside = "".join(f"{part}." for part in outer)
-        hint = registry.nearest(str(where[-1]), sorted(fields), beside)
-        return f"{key} is not a known key{hint}"
-    wishes = [
-        "a table of settings"
-        if p["type"] in ("model_type", "model_attributes_type")
-        else p["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
-        for p in error.errors()
-        if p["loc"][:depth] == where
-    ]
-    wish = " or ".join(dict.fromkeys(wishes))
-    return f"{key} = {registry.short(problem['input'])} should be {wish}"
-
-
-def _dotted(parts: Sequence[Any]) -> str:
-    """A key path as it is quoted in a message; what is not a plain word stands in quotes."""
-    plain = re.compile(r"[\w-]{1,24}")
-    words = map(str, parts)
-    return ".".join(word if plain.fullmatch(word) else registry.short(word, 24) for word in words)

@@ -14,7 +14,7 @@ from flamejax.federation import Federation
 
 MODELS = ("pm", "gm", "hm")
 SPLITS = ("test", "selection")
-PLAIN = ("rounds", "rows", "round_seconds", "steps", "executed", "nonfinite")
+PLAIN = ("rounds", "rows", "theory", "round_seconds", "steps", "executed", "nonfinite")
 STATISTICS = (
     "accuracy",
     "accuracy_var",
@@ -34,6 +34,7 @@ class History:
         self.selection = config.selection.on
         self.rounds = 0
         self.rows: list[dict[str, Any]] = []  # a row per evaluated round, as in metrics.jsonl
+        self.theory: list[dict[str, Any]] = []  # a row per round, as in theory.jsonl
         self.last: Evaluation | None = None
         self.best: tuple[int, Evaluation] | None = None  # its round, and its figures
         self.round_seconds: list[float] = []

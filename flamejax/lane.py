@@ -14,9 +14,11 @@ from flamejax.config import Config
 from flamejax.engine import Facts, RoundInfo
 from flamejax.errors import DivergedError, InputError
 from flamejax.evaluate import Sums, figures
-from flamejax.federation import Federation
+from flamejax.federation import TRAIN, Federation
 from flamejax.history import History
 from flamejax.records import CHECKPOINTS, Folder, environment
+from flamejax.theory import findings
+from flamejax.theory.lagrangian import Measured
 from flamejax.types import States, Tree
 
 
@@ -26,7 +28,9 @@ class Result(NamedTuple):
     `metrics` maps "round", "train_loss", "pm_accuracy", "gm_loss", ... to arrays with an entry per
     evaluated round, "bytes_up" and "bytes_down" to what was sent until then; `clients` holds
     per-client figures of the last and the best round; `summary` is the content of summary.json.
-    `models(i)` are the global and client i's personalized parameters after the last round.
+    `models(i)` are the global and client i's personalized parameters after the last round. With
+    `record.theory`, `theory` maps "round", "lagrangian", "residual_theta", ... to arrays with an
+    entry per round, from round 0 on.
     """
 
     config: Config
@@ -34,6 +38,7 @@ class Result(NamedTuple):
     clients: dict[str, np.ndarray]
     summary: dict[str, Any]
     models: Callable[[int], tuple[Tree | None, Tree]]
+    theory: dict[str, np.ndarray]
 
     def plot(self, against: str = "rounds") -> Any:
         """Accuracy and loss against rounds, or against bytes sent, as a Matplotlib figure."""
@@ -42,6 +47,14 @@ class Result(NamedTuple):
         from flamejax.report.curves import draw
 
         return draw(plt.figure(figsize=(9, 3.6), layout="constrained"), self, against)
+
+    def plot_theory(self) -> Any:
+        """The Lagrangian and the residuals of stationarity against rounds, with `record.theory`."""
+        import matplotlib.pyplot as plt
+
+        from flamejax.report.theory_figures import draw
+
+        return draw(plt.figure(figsize=(9, 3.6), layout="constrained"), self)
 
 
 class Earlier(NamedTuple):
@@ -70,13 +83,14 @@ class Lane:
         own: Mapping[str, Any],
         model: str,
         earlier: Earlier | None = None,
+        smoothness: float | None = None,
     ) -> None:
         """own: data and model that were passed from Python; model: the name of the other;
-        earlier: what is there of the run already."""
+        earlier: what is there of the run already; smoothness: where the theory is recorded."""
         self.config, self.facts = config, facts
         self.history = History(config, facts)
         self.failure: DivergedError | None = None
-        self._federation = federation
+        self._federation, self._smoothness = federation, smoothness
         self._names = {"data": "own" if "data" in own else config.data.name, "model": model}
         self._counts = federation.counts[facts.evaluated]
         self._loss = np.nan  # of the last round
@@ -92,6 +106,17 @@ class Lane:
         if earlier and self.folder is not None:  # they may hold rounds after the checkpoint
             self.folder.write_lines("metrics.jsonl", self.history.rows)
             self.folder.write_lines("timings.jsonl", self._timings)
+            if self.history.theory:
+                self.folder.write_lines("theory.jsonl", self.history.theory)
+
+    def measured(self, found: Measured) -> None:
+        """Take note of the theory's quantities before the first round."""
+        self._note_theory([findings.row(self.config, 0, found)])
+
+    def _note_theory(self, rows: list[dict[str, Any]]) -> None:
+        self.history.theory += rows
+        if self.folder is not None:
+            self.folder.append("theory.jsonl", *rows)
 
     def trained(self, log: RoundInfo, rounds: int, seconds: float) -> None:
         """Take note of some rounds, or of a failure in one."""
@@ -107,6 +132,8 @@ class Lane:
             bad = first + int(np.argmax(lost))
             self._diverged(f"the training loss is not finite in round {bad}")
             return
+        if log.theory is not None:
+            self._note_theory(list(findings.rows(self.config, first, log.theory)))
         with np.errstate(invalid="ignore"):  # a round may have selected no benign client
             self._loss = float(log.loss[-1] / log.samples[-1])
 
@@ -156,17 +183,31 @@ class Lane:
                 "status": "diverged" if self.failure else status,
                 **self._names,
                 **self.history.summary(self.facts, self._federation, seconds),
+                **self._theory(),
             },
             models=models,
+            theory=findings.columns(self.history.theory),
         )
         if self.folder is not None:
+            from flamejax.report import theory_figures
             from flamejax.report.curves import png
 
             self.folder.write_arrays("clients.npz", result.clients)
             if len(result.metrics["round"]):
                 self.folder.write("curves.png", png(result))
+            if len(self.history.theory) > 1:
+                self.folder.write("theory.png", theory_figures.png(result))
             self.folder.write_json("summary.json", result.summary)
         return result
+
+    def _theory(self) -> dict[str, Any]:
+        if self._smoothness is None or len(self.history.theory) < 2:
+            return {}
+        samples = self._federation.counts[:, TRAIN]
+        uniform = getattr(self.config.method, "alpha", "uniform") == "uniform"
+        alphas = np.full(len(samples), 1 / len(samples)) if uniform else samples / samples.sum()
+        rows = self.history.theory
+        return {"theory": findings.summarize(self.config, rows, self._smoothness, alphas)}
 
     def _diverged(self, what: str) -> None:
         rate = getattr(self.config.method, "lr", None)

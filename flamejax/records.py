@@ -6,6 +6,8 @@ timings.jsonl     the clock
 clients.npz       per-client figures of the last and the best round
 environment.json  versions, backend, commit
 curves.png        accuracy and loss against rounds, or bytes sent
+theory.jsonl      with record.theory: the Lagrangian and what belongs to it, a line per round,
+theory.png        and their picture
 profile/          with --profile: a trace of one round, and what its stages cost
 checkpoints/      what the run needs to go on
 summary.json      written last: a folder without it is not a result
@@ -31,7 +33,7 @@ from flamejax.errors import InputError
 
 CHECKPOINTS = "checkpoints"
 FILES = ["config.toml", "metrics.jsonl", "timings.jsonl", "clients.npz", "environment.json"]
-FILES += ["curves.png", "summary.json", CHECKPOINTS]
+FILES += ["curves.png", "theory.jsonl", "theory.png", "summary.json", CHECKPOINTS]
 
 
 class Folder:
@@ -63,11 +65,11 @@ class Folder:
         lines = "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
         self.write(name, lines.encode())
 
-    def append(self, name: str, row: Mapping[str, Any]) -> None:
-        """One line at the end of a .jsonl file."""
+    def append(self, name: str, *rows: Mapping[str, Any]) -> None:
+        """Lines at the end of a .jsonl file."""
         try:
             with (self.path / name).open("a", encoding="utf-8") as file:
-                file.write(json.dumps(row, allow_nan=False) + "\n")
+                file.writelines(json.dumps(row, allow_nan=False) + "\n" for row in rows)
         except OSError as error:
             raise _failed(self.path / name, error) from None
 

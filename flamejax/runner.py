@@ -18,7 +18,9 @@ from flamejax import hosts, models, registry
 from flamejax.config import Config, lay_over, load, make
 from flamejax.engine import RoundInfo, State, build
 from flamejax.engine.compile import common_trees
+from flamejax.engine.devices import make_mesh
 from flamejax.engine.pack import build_pack
+from flamejax.engine.prepare import initial_parameters
 from flamejax.errors import InputError, RunError
 from flamejax.evaluate import Sums
 from flamejax.federation import TRAIN, Federation, assemble
@@ -27,6 +29,8 @@ from flamejax.lane import Earlier, Lane, Result, earlier
 from flamejax.profiling import traced, write_costs
 from flamejax.records import CHECKPOINTS, check_free
 from flamejax.report.terminal import Watcher, progress_bar
+from flamejax.theory.lagrangian import Measured
+from flamejax.theory.smoothness import curvatures
 from flamejax.types import Dataset, Model, States, Tree
 
 LONGEST_CALL = 8192  # passes through a model
@@ -68,7 +72,12 @@ def run(
         with progress_bar(config.rounds, quiet) as watch:
             name, model = model_of(config, own.get("model"), federation)
             per_call = rounds_per_call(config, model, federation)
-            engine = build(config, config.method.build(model), model, federation, per_call, folder)
+            method, smoothness = (
+                config.method.build(model),
+                smoothness_of(config, model, federation),
+            )
+            engine = build(config, method, model, federation, per_call, folder, smoothness)
+            measure = engine.measure
             drive = Drive(
                 engine.state,
                 lambda state, rounds: _listed(engine.run(state, rounds)),
@@ -76,12 +85,13 @@ def run(
                 lambda state: [engine.evaluate(state)],
                 lambda state, _, client: engine.models(state, client),
                 lambda state, _: (common_trees(state), engine.states(state)),
+                None if measure is None else lambda state: [measure(state)],
             )
             if before and before.checkpoint:
                 drive = drive._replace(state=engine.resume(before.checkpoint))
             if stop:
                 raise KeyboardInterrupt
-            lane = Lane(config, federation, engine.facts, folder, own, name, before)
+            lane = Lane(config, federation, engine.facts, folder, own, name, before, smoothness)
             traces = lane.folder.path / "profile" if lane.folder and profile else None
             (result,) = _carry_out(drive, [lane], watch, stop, started, traces)
     if traces and folder:
@@ -125,9 +135,19 @@ def run_together(
             name, network = model_of(configs[0], model, found[0])
             per_call = min(rounds_per_call(configs[0], network, f, len(found)) for f in found)
             method = configs[0].method.build(network)
-            pack = build_pack(configs, method, network, found, per_call)
+            smoothness = [
+                smoothness_of(config, network, federation)
+                for config, federation in zip(configs, found, strict=True)
+            ]
+            pack = build_pack(configs, method, network, found, per_call, smoothness)
             drive = Drive(
-                pack.state, pack.run, pack.stride, pack.evaluate, pack.models, pack.snapshot
+                pack.state,
+                pack.run,
+                pack.stride,
+                pack.evaluate,
+                pack.models,
+                pack.snapshot,
+                pack.measure,
             )
             before = _all_earlier(outs)
             if there := [part.checkpoint for part in before if part and part.checkpoint]:
@@ -135,9 +155,9 @@ def run_together(
             if stop:
                 raise KeyboardInterrupt
             lanes = [
-                Lane(config, federation, facts, out, own, name, there)
-                for config, federation, facts, out, there in zip(
-                    configs, found, pack.facts, outs, before, strict=True
+                Lane(config, federation, facts, out, own, name, there, curvature)
+                for config, federation, facts, out, there, curvature in zip(
+                    configs, found, pack.facts, outs, before, smoothness, strict=True
                 )
             ]
             _carry_out(drive, lanes, watch, stop, started)
@@ -158,6 +178,7 @@ def rounds_per_call(config: Config, model: Model, federation: Federation, runs: 
     passes = int(np.ceil(federation.counts[:, TRAIN] / batch).sum()) * epochs * pieces
     wanted = config.participation.clients_per_round
     taken = 1 if wanted == "all" else wanted / federation.clients
+    taken += config.record.theory * (1 + config.record.prox_steps)
     most = max(1, int(LONGEST_CALL / (passes * taken * runs)))
     return min(most, config.eval_every, config.rounds)
 
@@ -171,6 +192,7 @@ class Drive(NamedTuple):
     evaluate: Callable[[State], list[Sums]]
     models: Callable[[State, int, int], tuple[Tree | None, Tree]]  # of a run and a client
     snapshot: Callable[[State, int], tuple[dict[str, Tree], States]]  # of a run
+    measure: Callable[[State], list[Measured]] | None  # where the theory is recorded
 
 
 def _listed(ran: tuple[State, RoundInfo]) -> tuple[State, list[RoundInfo]]:
@@ -186,6 +208,19 @@ def model_of(config: Config, own: Model | None, federation: Federation) -> tuple
     if not federation.classes and model.loss is models.cross_entropy:
         raise InputError(f"model.name = '{name}' needs classes, and the labels are targets")
     return name, model
+
+
+def smoothness_of(config: Config, model: Model, federation: Federation) -> float | None:
+    """L of the clients' losses, where the theory is recorded."""
+    if not config.record.theory:
+        return None
+    given = config.record.smoothness
+    if given != "estimate":
+        return given
+    make_mesh(config.engine.devices, useful=federation.clients)  # before JAX has its devices
+    at = initial_parameters(config, model, federation)
+    decay = getattr(config.method, "weight_decay", 0.0)
+    return float(curvatures(model, federation, at, decay).max())
 
 
 def _assemble_all(
@@ -272,6 +307,9 @@ def _loop(
 ) -> None:
     config, done = lanes[0].config, lanes[0].history.rounds
     begun, saved = done, time.monotonic()
+    if drive.measure and not done:
+        for lane, measured in zip(lanes, drive.measure(state[0]), strict=True):
+            lane.measured(measured)
     while done < config.rounds and not all(lane.failure for lane in lanes):
         waited = time.monotonic() - saved > (config.checkpoint.seconds or np.inf)
         asked, due = hosts.agree(bool(stop), waited)

@@ -7,7 +7,8 @@ import jax
 from flamejax import tree
 from flamejax.config import Config
 from flamejax.engine.devices import lay_out
-from flamejax.engine.prepare import arrange, free_memory
+from flamejax.engine.memory import free_memory
+from flamejax.engine.prepare import arrange
 from flamejax.federation import TRAIN, assemble
 from flamejax.runner import model_of, precision, run_together
 from flamejax.types import Dataset, Model

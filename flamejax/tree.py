@@ -46,6 +46,11 @@ def along(flags: Array, like: Array) -> Array:
     return flags.reshape(flags.shape + (1,) * (like.ndim - flags.ndim))
 
 
+def dot(a: Tree, b: Tree) -> Array:
+    products = jax.tree.map(lambda x, y: jnp.sum(x * y), a, b)
+    return sum(jax.tree.leaves(products), start=jnp.zeros(()))
+
+
 def squared_norm(tree: Tree) -> Array:
     return sum((jnp.sum(x * x) for x in jax.tree.leaves(tree)), start=jnp.zeros(()))
 

@@ -90,6 +90,16 @@ class Model(NamedTuple):
     """On CPU, larger batches are worked off in pieces of at most so many samples."""
 
 
+class Admm(NamedTuple):
+    """One client's variables in an augmented Lagrangian."""
+
+    theta: Tree  # the personalized model
+    w: Tree  # the local copy of the global model
+    pi: Tree  # the dual
+    alpha: Array  # scalar: weight in the objective
+    epsilon: Array  # scalar: tolerance of the theta-step
+
+
 class Method(NamedTuple):
     """A federated algorithm as pure functions of one client.
 
@@ -112,6 +122,9 @@ class Method(NamedTuple):
     client's data only when they are used; replaces the second of `models`."""
     broadcast: Callable[[Tree], Tree] = lambda server: server
     """server -> what it sends to the clients."""
+    admm: Callable[[Any, Tree, Shard], Admm] | None = None
+    """hyper, client, shard -> its variables, for methods with an augmented Lagrangian; their
+    server state is w."""
     sends_updates: bool = False
     """Messages are steps, and a client that did not move sends zeros; otherwise they are points,
     and it sends what was broadcast. Clipping and the `ipm` attack measure from there."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 from jax.sharding import Mesh, NamedSharding
@@ -22,17 +23,16 @@ from flamejax.config import Config
 from flamejax.engine.devices import AXIS
 from flamejax.engine.execution import Plan
 from flamejax.engine.hold import hold_all, hold_touched, looked_at
+from flamejax.engine.measure import Measure, make_measure
+from flamejax.engine.memory import budget, resident, window
 from flamejax.engine.prepare import (
     SETTING,
     STATE,
     Ready,
-    budget,
     place,
     prepare,
-    resident,
     shelf_for,
     take_seats,
-    window,
 )
 from flamejax.engine.rounds import (
     Client,
@@ -43,7 +43,6 @@ from flamejax.engine.rounds import (
     make_evaluate,
     make_round,
     make_shard,
-    no_round,
 )
 from flamejax.engine.store import Store
 from flamejax.engine.visit import Cohort
@@ -51,6 +50,7 @@ from flamejax.engine.windows import BUFFERS, Shelf
 from flamejax.errors import InputError
 from flamejax.evaluate import Sums
 from flamejax.federation import Federation
+from flamejax.theory.lagrangian import Measured
 from flamejax.types import Method, Model, States, Tree
 
 log = logging.getLogger("flamejax")
@@ -80,6 +80,7 @@ class Engine(NamedTuple):
     models: Callable[[State, int], tuple[Tree | None, Tree]]  # global, one personalized; NumPy
     states: Callable[[State], States]  # of this process's clients
     resume: Callable[[Checkpoint], State]
+    measure: Callable[[State], Measured] | None  # the theory's quantities, where it is recorded
     facts: Facts
     store: Store | None  # the host's, if that keeps the states
     programs: dict[str, Any]  # "rounds" and "evaluation", as JAX compiled them
@@ -92,17 +93,20 @@ def build(
     federation: Federation,
     rounds_per_call: int = 1,
     scratch: Path | None = None,
+    smoothness: float | None = None,
 ) -> Engine:
     """Place data and state on the devices, choose a strategy, and compile.
 
-    rounds_per_call: at most; scratch: a folder for states that memory does not hold.
+    rounds_per_call: at most; scratch: a folder for states that memory does not hold; smoothness: of
+    the clients' losses, where the theory is recorded.
     """
     keep_programs()
-    ready = prepare(config, method, model, federation, rounds_per_call)
+    ready = prepare(config, method, model, federation, rounds_per_call, smoothness)
+    measure = make_measure(config, ready.rules, model, federation, ready.plan.width)
     shelf = _for_evaluation(config, ready, federation)
     started = time.perf_counter()
     with ThreadPoolExecutor() as pool:  # both compile at once
-        compiling = pool.submit(lower_rounds(ready, federation, ready.per_call).compile)
+        compiling = pool.submit(lower_rounds(ready, federation, ready.per_call, measure).compile)
         evaluation = lower_evaluation(ready, model, federation, shelf).compile()
         rounds = compiling.result()
     compile_seconds = time.perf_counter() - started
@@ -135,6 +139,12 @@ def build(
         placed = place(ready.mesh, common, STATE)
         return placed._replace(clients=hold.restore(checkpoint))
 
+    measured = None
+    if measure:
+        on_mesh = over(ready.mesh, unmoved(measure), (STATE, SETTING), P())
+        program = jax.jit(on_mesh)
+        measured = lambda state: jax.tree.map(np.asarray, program(state, ready.setting))  # noqa: E731
+
     facts = facts_of(ready.rules, ready.plan, ready.state, ready.client, compile_seconds)
     return Engine(
         state=ready.state,
@@ -144,6 +154,7 @@ def build(
         models=models,
         states=hold.states,
         resume=resume,
+        measure=measured,
         facts=facts._replace(evaluated=ready.evaluated),
         store=store,
         programs={"rounds": rounds, "evaluation": evaluation},
@@ -248,12 +259,14 @@ def _where(ready: Ready, store: Store | None) -> str:
     )
 
 
-def lower_rounds(ready: Ready, federation: Federation, rounds_per_call: int) -> Any:
+def lower_rounds(
+    ready: Ready, federation: Federation, rounds_per_call: int, measure: Measure | None = None
+) -> Any:
     """(state, setting, rounds) -> (state, a row of info for each of at most `rounds_per_call`)."""
     one_round = make_round(
         ready.rules, federation, ready.plan.devices, ready.plan.width, ready.guests
     )
-    many = many_rounds(one_round, rounds_per_call)
+    many = many_rounds(one_round, rounds_per_call, measure)
     state, setting = ready.state, ready.setting
     if ready.layout is None:
         state = state._replace(clients=ready.shelf.stacked())
@@ -263,17 +276,34 @@ def lower_rounds(ready: Ready, federation: Federation, rounds_per_call: int) -> 
 
 
 def many_rounds(
-    one_round: Callable[[Setting, State], tuple[State, RoundInfo]], most: int
+    one_round: Callable[[Setting, State], tuple[State, RoundInfo]],
+    most: int,
+    measure: Measure | None,
 ) -> Callable[[State, Setting, Array], tuple[State, RoundInfo]]:
+    """measure: what is recorded of the theory after every round, if it is."""
+
+    def step(setting: Setting, state: State) -> tuple[State, RoundInfo]:
+        new, info = one_round(setting, state)
+        if measure:
+            info = info._replace(theory=measure(setting, state, new))
+        return new, info
+
     def many(state: State, setting: Setting, rounds: Array) -> tuple[State, RoundInfo]:
         def body(i: Array, carry: tuple[State, RoundInfo]) -> tuple[State, RoundInfo]:
             state, rows = carry
-            state, info = one_round(setting, state)
+            state, info = step(setting, state)
             return state, jax.tree.map(lambda rows, row: rows.at[i].set(row), rows, info)
 
-        return lax.fori_loop(0, rounds, body, (state, tree.stack(no_round(), most)))
+        one = jax.eval_shape(step, setting, state)[1]
+        rows = jax.tree.map(lambda x: jnp.zeros((most, *x.shape), x.dtype), one)
+        return lax.fori_loop(0, rounds, body, (state, rows))
 
     return many
+
+
+def unmoved(measure: Measure) -> Callable[[State, Setting], Measured]:
+    """The theory's quantities of a state before any round."""
+    return lambda state, setting: measure(setting, state, state)
 
 
 def lower_evaluation(

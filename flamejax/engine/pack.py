@@ -34,10 +34,12 @@ from flamejax.engine.compile import (
     models_of,
     over,
     stride_of,
+    unmoved,
 )
 from flamejax.engine.devices import AXIS, Layout, lay_out
 from flamejax.engine.execution import beside
 from flamejax.engine.hold import cohort_in, fill, in_order, states_in
+from flamejax.engine.measure import Measure, make_measure
 from flamejax.engine.prepare import (
     QUICKLY,
     SETTING,
@@ -58,6 +60,7 @@ from flamejax.engine.windows import shards
 from flamejax.errors import InputError
 from flamejax.evaluate import Sums
 from flamejax.federation import TRAIN, Federation
+from flamejax.theory.lagrangian import Measured
 from flamejax.types import Method, Model, States, Tree
 
 log = logging.getLogger("flamejax")
@@ -77,6 +80,7 @@ class Pack(NamedTuple):
     models: Callable[[State, int, int], tuple[Tree | None, Tree]]  # of a run and a client
     snapshot: Callable[[State, int], tuple[dict[str, Tree], States]]  # of a run
     resume: Callable[[Sequence[Checkpoint]], State]
+    measure: Callable[[State], list[Measured]] | None  # where the theory is recorded
     facts: list[Facts]
 
 
@@ -86,8 +90,12 @@ def build_pack(
     model: Model,
     federations: Sequence[Federation],
     rounds_per_call: int,
+    smoothness: Sequence[float | None],
 ) -> Pack:
-    """Compile runs that differ only in seeds and in traced settings."""
+    """Compile runs that differ only in seeds and in traced settings.
+
+    smoothness: of the clients' losses in each, where the theory is recorded.
+    """
     keep_programs()
     # sizes that bound those of all runs; what each has is traced
     bound = federations[0]._replace(counts=np.maximum.reduce([f.counts for f in federations]))
@@ -97,8 +105,10 @@ def build_pack(
     devices = plan.plan.devices
     layouts = [lay_out(f.counts[:, TRAIN], devices, plan.guests) for f in federations]
     told = [
-        settings_of(config, plan.rules, federation, layout)
-        for config, federation, layout in zip(configs, federations, layouts, strict=True)
+        settings_of(config, plan.rules, federation, layout, curvature)
+        for config, federation, layout, curvature in zip(
+            configs, federations, layouts, smoothness, strict=True
+        )
     ]
     settings, axes = _stack([setting for _, setting in told])
     settings = place(plan.mesh, settings, SETTINGS)
@@ -112,9 +122,11 @@ def build_pack(
     steps = np.stack([np.sort(-(-f.counts[:, TRAIN] // batch))[::-1] for f in federations])
     platform, each = plan.mesh.devices.flat[0].platform, most_each(plan.rules.selected, devices)
     group = beside(plan.plan, platform, plan.step, each, steps)
+    measure = make_measure(configs[0], plan.rules, model, bound, plan.plan.width)
     started = time.perf_counter()
     with ThreadPoolExecutor() as pool:  # both compile at once
-        compiling = pool.submit(_lower_rounds(plan, bound, state, settings, axes, group).compile)
+        lowered = _lower_rounds(plan, bound, state, settings, axes, group, measure)
+        compiling = pool.submit(lowered.compile)
         scores = make_evaluate(method, model, bound, plan.plan.width)
         evaluation = _lower_evaluation(
             plan, scores, state, settings, axes, cohorts, group
@@ -129,15 +141,24 @@ def build_pack(
         compile_seconds,
     )
 
+    def apart(found: Tree) -> list[Tree]:
+        """What was found of each run, on the host."""
+        found = jax.tree.map(np.asarray, found)
+        return [jax.tree.map(lambda x: x[r], found) for r in range(runs)]  # noqa: B023
+
     def run(state: State, number: int) -> tuple[State, list[RoundInfo]]:
         state, found = rounds(state, settings, np.int32(number))
-        found = jax.tree.map(np.asarray, found)
-        return state, [jax.tree.map(lambda x: x[r, :number], found) for r in range(runs)]  # noqa: B023
+        return state, [jax.tree.map(lambda x: x[:number], info) for info in apart(found)]
 
     def evaluate(state: State) -> list[Sums]:
-        sums = jax.tree.map(np.asarray, evaluation(state, settings, cohorts))
-        each = [jax.tree.map(lambda x: x[r], sums) for r in range(runs)]  # noqa: B023
-        return [in_order(s, ids, clients) for s, ids in zip(each, seats.ids, strict=True)]
+        sums = apart(evaluation(state, settings, cohorts))
+        return [in_order(s, ids, clients) for s, ids in zip(sums, seats.ids, strict=True)]
+
+    take_measure = None
+    if measure:
+        of_all = _of_all_runs(unmoved(measure), (0, axes), state, group)
+        program = jax.jit(over(plan.mesh, of_all, (STATES, SETTINGS), P()))
+        take_measure = lambda state: apart(program(state, settings))  # noqa: E731
 
     take_out = models_of(method, bound)
 
@@ -178,6 +199,7 @@ def build_pack(
         models,
         snapshot,
         resume,
+        take_measure,
         [facts._replace(evaluated=looked_at) for looked_at in evaluated],
     )
 
@@ -237,11 +259,17 @@ def _cohorts(layouts: Sequence[Layout], evaluated: Sequence[np.ndarray], plan: A
 
 
 def _lower_rounds(
-    plan: Arranged, bound: Federation, state: State, settings: Setting, axes: Setting, group: int
+    plan: Arranged,
+    bound: Federation,
+    state: State,
+    settings: Setting,
+    axes: Setting,
+    group: int,
+    measure: Measure | None,
 ) -> Any:
     """(states, settings, rounds) -> (states, info [R, rounds])."""
     one_round = make_round(plan.rules, bound, plan.plan.devices, plan.plan.width, plan.guests)
-    many = many_rounds(one_round, plan.per_call)
+    many = many_rounds(one_round, plan.per_call, measure)
     groups, of_some = _grouped(many, (0, axes, None), state, group)
 
     def all_runs(states: State, settings: Setting, rounds: Array) -> tuple[State, RoundInfo]:
@@ -268,13 +296,17 @@ def _lower_evaluation(
     group: int,
 ) -> Any:
     """(states, settings, cohorts [R, D * k]) -> sums [R, D * k, ...]."""
-    groups, of_some = _grouped(gathered(scores), (0, axes, 0), state, group)
-
-    def all_runs(*of: Any) -> Sums:
-        return _flat(lax.map(lambda number: of_some(number, *of), groups))
-
-    on_mesh = over(plan.mesh, all_runs, (STATES, SETTINGS, P(None, AXIS)), P())
+    of_all = _of_all_runs(gathered(scores), (0, axes, 0), state, group)
+    on_mesh = over(plan.mesh, of_all, (STATES, SETTINGS, P(None, AXIS)), P())
     return jax.jit(on_mesh).lower(state, settings, cohorts)
+
+
+def _of_all_runs(
+    f: Callable[..., Tree], axes: tuple, state: State, group: int
+) -> Callable[..., Tree]:
+    """f for all runs: stacked inputs -> stacked [R, ...]."""
+    groups, of_some = _grouped(f, axes, state, group)
+    return lambda *of: _flat(lax.map(lambda number: of_some(number, *of), groups))
 
 
 def _grouped(

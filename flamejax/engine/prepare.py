@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -18,14 +17,13 @@ from flamejax.config import Config, Named
 from flamejax.engine.cohort import guest_rows, most_each
 from flamejax.engine.devices import AXIS, Layout, Size, lay_out, make_mesh
 from flamejax.engine.execution import Plan, Step, choose
+from flamejax.engine.memory import DENSE, window
 from flamejax.engine.rounds import Client, Rules, Setting, State, make_shard
 from flamejax.engine.windows import Shelf
 from flamejax.errors import InputError
 from flamejax.federation import TRAIN, Federation
 from flamejax.types import Attack, Method, Model, Shard, Tree
 
-DENSE = 2**30  # bytes of all clients' states that are kept on the devices unless asked otherwise
-WINDOW = 2**26  # bytes of states brought to the devices at a time, if a round needs no more
 MOST_EVALUATED = 10_000  # clients, unless asked otherwise
 
 QUICKLY = {"xla_backend_optimization_level": 0}  # to compile what runs once
@@ -75,7 +73,12 @@ class Arranged(NamedTuple):
 
 
 def prepare(
-    config: Config, method: Method, model: Model, federation: Federation, per_call: int = 1
+    config: Config,
+    method: Method,
+    model: Model,
+    federation: Federation,
+    per_call: int = 1,
+    smoothness: float | None = None,
 ) -> Ready:
     """Choose devices, a strategy and a store; place data and state."""
     plan = arrange(config, method, model, federation, per_call)
@@ -87,7 +90,7 @@ def prepare(
     else:
         there = min(plan.per_call * rules.selected, federation.clients)
         shelf = shelf_for(there, mesh, plan.shapes, federation, plan.guests)
-    init_key, setting = settings_of(config, rules, federation, layout)
+    init_key, setting = settings_of(config, rules, federation, layout, smoothness)
     setting = place(mesh, setting, SETTING)
     state, client = _start(plan, setting, init_key, layout)
     return Ready(
@@ -110,6 +113,9 @@ def arrange(
 ) -> Arranged:
     wanted = config.participation.clients_per_round
     selected = federation.clients if wanted == "all" else wanted
+    if config.record.theory and not method.admm:
+        name = config.method.name
+        raise InputError(f"record.theory: method.name = '{name}' has no Lagrangian; 'flame' has")
     mesh = make_mesh(config.engine.devices, useful=selected)
     rules = _rules(config, method, federation, selected)
     initial = _initial(rules, model, federation)
@@ -128,10 +134,14 @@ def arrange(
 
 
 def settings_of(
-    config: Config, rules: Rules, federation: Federation, layout: Layout | None
+    config: Config,
+    rules: Rules,
+    federation: Federation,
+    layout: Layout | None,
+    smoothness: float | None = None,
 ) -> tuple[Array, Setting]:
     """A key for the first state, and what rounds are told; not yet on the devices."""
-    init_key, run_key = jax.random.split(jax.random.key(config.seed))
+    init_key, run_key = _keys(config)
     seats = layout._asdict() if layout else dict.fromkeys(Layout._fields)
     return init_key, Setting(
         hyper=_traced(config.method),
@@ -144,7 +154,13 @@ def settings_of(
         **seats,
         malicious=np.append(federation.malicious, False),
         weight=_weights(rules, federation),
+        smoothness=np.asarray(smoothness or 0.0, _floats()),
     )
+
+
+def _keys(config: Config) -> Array:
+    """For the first state, and for the rounds."""
+    return jax.random.split(jax.random.key(config.seed))
 
 
 def _floats() -> Any:
@@ -180,42 +196,13 @@ def _dense(config: Config, rules: Rules, record: int) -> bool:
     """Whether the states of all clients, of `record` bytes each, are kept on the devices."""
     asked, needed = config.engine.store, rules.clients * record
     given = config.engine.state_budget  # what is free is not asked: all processes must decide alike
-    if asked == "touched" and rules.needs_all:
+    needs_all = rules.needs_all or config.record.theory
+    if asked == "touched" and needs_all:
         why = "every round looks at the states of all clients"
         raise InputError(f"engine.store = 'touched': {why}; 'dense' keeps them on the devices")
     if asked == "auto":
-        return rules.needs_all or needed <= (DENSE if given == "auto" else min(DENSE, given))
+        return needs_all or needed <= (DENSE if given == "auto" else min(DENSE, given))
     return asked == "dense"
-
-
-def budget(config: Config) -> int:
-    """Bytes of memory for the states that the host keeps."""
-    asked = config.engine.state_budget
-    return free_memory() // 2 if asked == "auto" else asked
-
-
-def free_memory() -> int:
-    """Bytes that can be had, or a guess."""
-    try:  # this counts what the disk's cache would give back
-        with open("/proc/meminfo") as lines:
-            return next(int(x.split()[1]) * 1024 for x in lines if x.startswith("MemAvailable:"))
-    except (OSError, ValueError, StopIteration):
-        return 4 * DENSE
-
-
-def resident() -> int:
-    """Bytes of memory that this process has; 0 where unknown."""
-    try:
-        with open("/proc/self/statm") as line:
-            return int(line.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError):
-        return 0
-
-
-def window(config: Config) -> int:
-    """Bytes of states to bring to the devices at a time: several such parts are in memory."""
-    given = config.engine.state_budget
-    return WINDOW if given == "auto" else min(WINDOW, given // 16)
 
 
 def shelf_for(
@@ -274,7 +261,7 @@ def _initial(
 ) -> Callable[[Setting, Array], Initial]:
     def initial(setting: Setting, key: Array) -> Initial:
         first = jnp.zeros((), jnp.int32)
-        parameters = model.init(key, federation.read(setting.arrays, first, first[None])[0])
+        parameters = _parameters(model, federation, setting.arrays, key)
         server, client = rules.method.init(setting.hyper, parameters, jax.random.fold_in(key, 1))
         shard = make_shard(federation, setting, first)
         mean = _first_mean(rules.method, setting, server, client, shard)
@@ -282,6 +269,17 @@ def _initial(
         return Initial(parameters, server, stored, mean)
 
     return initial
+
+
+def _parameters(model: Model, federation: Federation, arrays: Tree, key: Array) -> Tree:
+    first = jnp.zeros((), jnp.int32)
+    return model.init(key, federation.read(arrays, first, first[None])[0])
+
+
+def initial_parameters(config: Config, model: Model, federation: Federation) -> Tree:
+    """Of a model before the first round."""
+    make = jax.jit(lambda arrays, key: _parameters(model, federation, arrays, key))
+    return make(federation.arrays, _keys(config)[0])
 
 
 def _start(

@@ -21,6 +21,7 @@ from flamejax.engine.messages import center_of, combine, conspire
 from flamejax.engine.visit import Cohort, visit
 from flamejax.evaluate import Sums, score
 from flamejax.federation import TRAIN, Federation
+from flamejax.theory.lagrangian import Measured
 from flamejax.types import Aggregator, Attack, Method, Model, Shard, Tree
 
 CULPRITS = 8  # clients with numbers that are not finite, named per round
@@ -52,6 +53,7 @@ class RoundInfo(NamedTuple):
     executed: Array  # steps computed for them, padding included
     nonfinite: Array  # clients left out because some number was not finite
     culprits: Array  # [CULPRITS] the first of them, and then C
+    theory: Measured | None = None  # where it is recorded; over all clients
 
 
 class Setting(NamedTuple):
@@ -69,6 +71,7 @@ class Setting(NamedTuple):
     slot: Any  # [n] their slots
     malicious: Any  # [C + 1] bool
     weight: Any  # [C + 1] weights in the mean; those of all clients sum to 1
+    smoothness: Any  # L of the clients' losses, where the theory is recorded
 
 
 def everyone(setting: Setting) -> Cohort:
@@ -306,8 +309,3 @@ def make_round(
         return sums._replace(culprits=named)
 
     return round
-
-
-def no_round() -> RoundInfo:
-    zero, none = jnp.zeros(()), jnp.zeros((), jnp.int32)
-    return RoundInfo(zero, zero, none, none, none, jnp.zeros(CULPRITS, jnp.int32))

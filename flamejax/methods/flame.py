@@ -16,7 +16,7 @@ from jax import Array
 
 from flamejax import local
 from flamejax.methods.common import LocalSgd, gradient
-from flamejax.types import Info, Method, Model, Shard, Tree
+from flamejax.types import Admm, Info, Method, Model, Shard, Tree
 from flamejax.values import Count, Fraction, Positive
 
 
@@ -103,4 +103,9 @@ def flame(settings: Flame, model: Model) -> Method:
     def models(w: Tree, client: Client) -> tuple[Tree, Tree]:
         return w, client.theta
 
-    return Method(init, client, server, models, last_message=message)
+    def admm(hyper: Any, client: Client, shard: Shard) -> Admm:
+        x = hyper.lam * alpha(shard)
+        pi = jax.tree.map(lambda theta, w: x * (theta - w), client.theta, client.w)  # Lemma 3
+        return Admm(client.theta, client.w, pi, alpha(shard), client.epsilon)
+
+    return Method(init, client, server, models, last_message=message, admm=admm)
