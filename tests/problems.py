@@ -11,6 +11,7 @@ from flamejax import config, engine
 from flamejax.federation import federate
 from flamejax.models import from_flax
 from flamejax.models.dense import Dense
+from flamejax.runner import smoothness_of
 from flamejax.types import Dataset, Model
 
 PER_CALL = 100  # rounds the engine is built to run in one call
@@ -43,7 +44,9 @@ def set_up(values, data, model):
     with precision(settings):
         federation = federate(settings, data, np.random.default_rng(settings.seed))
         method = settings.method.build(model)
-        return settings, federation, engine.build(settings, method, model, federation, PER_CALL)
+        smoothness = smoothness_of(settings, model, federation)
+        built = engine.build(settings, method, model, federation, PER_CALL, smoothness=smoothness)
+        return settings, federation, built
 
 
 def precision(settings):
