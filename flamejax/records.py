@@ -62,14 +62,13 @@ class Folder:
 
     def write_lines(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """All lines of a .jsonl file."""
-        lines = "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
-        self.write(name, lines.encode())
+        self.write(name, _lines(rows).encode())
 
     def append(self, name: str, *rows: Mapping[str, Any]) -> None:
         """Lines at the end of a .jsonl file."""
         try:
             with (self.path / name).open("a", encoding="utf-8") as file:
-                file.writelines(json.dumps(row, allow_nan=False) + "\n" for row in rows)
+                file.write(_lines(rows))
         except OSError as error:
             raise _failed(self.path / name, error) from None
 
@@ -83,6 +82,10 @@ class Folder:
         buffer = io.BytesIO()
         np.savez_compressed(buffer, allow_pickle=False, **arrays)
         self.write(name, buffer.getvalue())
+
+
+def _lines(rows: Iterable[Mapping[str, Any]]) -> str:
+    return "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
 
 
 def write(path: Path, content: bytes) -> None:

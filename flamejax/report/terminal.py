@@ -92,6 +92,8 @@ def show(summary: Mapping[str, Any], folder: Path) -> None:
         console.print(f"A client's numbers were not finite and left out {times}.", highlight=False)
     if last["gm"] is None:
         console.print("This method has no usable global model.", highlight=False)
+    if "theory" in summary:
+        console.print(_theory(summary["theory"]), highlight=False, soft_wrap=True)
     console.print(
         f"* {measure} in round {best['round']}, the best by {best['chosen_on']} {measure}{oracle}",
         f"Traffic: {size(summary['bytes_up'])} up, {size(summary['bytes_down'])} down.",
@@ -102,6 +104,24 @@ def show(summary: Mapping[str, Any], folder: Path) -> None:
         highlight=False,
         soft_wrap=True,
     )
+
+
+def _theory(found: Mapping[str, Any]) -> str:
+    """What a run that records the theory says of it, in a line or two."""
+    lost = [f"({name})" for name, holds in found["conditions"].items() if not holds]
+    held = f"{' and '.join(lost)} violated" if lost else "all hold"
+    descent, rate = found["descent"], found["rate"]
+    text = (
+        f"Theory: convergence conditions with L = {found['smoothness']:.3g}: {held}. "
+        f"The Lagrangian rose in {descent['rises']} of {descent['rounds']} rounds"
+    )
+    if "lemma1_shortfalls" in descent:
+        text += f", and fell short of Lemma 1 in {descent['lemma1_shortfalls']}"
+    if rate:
+        linear = rate["kind"] == "linear"
+        speed = f"{rate['factor']:.4g}^t" if linear else f"t^-{rate['exponent']:.3g}"
+        text += f". The {rate['of'].capitalize()} function converges like {speed} ({rate['kind']})"
+    return text + "."
 
 
 def _classes(row: Mapping[str, Any]) -> bool:
