@@ -68,17 +68,25 @@ def test_the_problem_is_that_of_the_clients_samples():
 
 
 @pytest.mark.parametrize("weights", ["uniform", "samples"])
-def test_the_engine_makes_the_same_rounds(weights):
+@pytest.mark.parametrize("count", [1, 5])
+def test_the_engine_makes_the_same_rounds(count, weights):
     ready = exact(weights)
     problem, start = theory.problem(ready[1], weights), initial(ready)
-    for count in (1, 5):
-        w, theta = theory.rounds(problem, LAM, RHO, count, start)
-        shared, personal, _ = train(*ready, count)
-        assert distance(shared, w) < 1e-9
-        assert distance(personal, theta) < 1e-9
-    once = theory.one_round(problem, LAM, RHO, start)
-    assert distance(once, theory.rounds(problem, LAM, RHO, 1, start)) == 0
-    assert distance(once[0], theory.one_round(problem, LAM, RHO)[0]) > 1e-3  # w0 matters
+    w, theta = theory.rounds(problem, LAM, RHO, count, start)
+    shared, personal, _ = train(*ready, count)
+    assert distance(shared, w) < 1e-9
+    assert distance(personal, theta) < 1e-9
+    assert distance(shared, theory.rounds(problem, LAM, RHO, count)[0]) > 1e-3  # w0 matters
+
+
+def test_the_first_round_from_zero(rng):
+    """theta_i = (A_i + lam)^-1 c_i, u_i = w_i + pi_i / rho = 2 x theta_i / (x + rho)."""
+    problem = random_problem(rng)
+    w, theta = theory.one_round(problem, LAM, RHO)
+    x = LAM * problem.alpha[:, None]
+    for gram, moment, found in zip(problem.gram, problem.moment, theta, strict=True):
+        np.testing.assert_allclose(gram @ found + LAM * found, moment)
+    np.testing.assert_allclose(w, np.mean(2 * x * theta / (x + RHO), axis=0))
 
 
 @pytest.mark.parametrize("weights", ["uniform", "samples"])
