@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from flamejax.errors import InputError
+from flamejax.theory.linear import problem, stationary
 
 from .plain import gradient, loop_inputs
 from .problems import blobs, distance, linear, precision, set_up, small_net, train
-from .test_flame import regression, stationary_point
+from .test_flame import regression
 
 ROUNDS = 10
 
@@ -332,9 +333,7 @@ def test_fedadmm_stops_where_flame_does_with_a_large_lam():
     """Both minimise sum f_i: FLAME's closed form, which the engine reaches, as lam grows."""
     settings = {"name": "fedadmm", "rho": 0.75, "lr": 0.2, "epochs": 100}
     fed, shared, _ = on_regression(settings, 300)
-    apart = [
-        distance(stationary_point(fed, FEW, lam, np.full(5, 0.2))[0], shared) for lam in (1e4, 1e5)
-    ]
+    apart = [distance(stationary(problem(fed), lam)[0], shared) for lam in (1e4, 1e5)]
     assert apart[1] < 1e-4
     assert 9 < apart[0] / apart[1] < 11
 

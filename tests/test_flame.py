@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from flamejax.federation import TRAIN
+from flamejax.theory.linear import problem, stationary
 from flamejax.types import Dataset
 
 from .plain import algorithm_1, loop_inputs
@@ -56,21 +57,6 @@ def regression(features=4, samples=300):
     return Dataset(x, x @ rng.normal(size=features) + rng.normal(size=samples), 1)
 
 
-def stationary_point(fed, data, lam, alpha):
-    """theta_i = (A_i + lam)^-1 (b_i + lam w) and w = sum alpha_i theta_i, solved for w."""
-    eye, systems = np.eye(data.images.shape[1]), []
-    for i in range(fed.clients):
-        first = fed.arrays.starts[i]
-        rows = fed.arrays.rows[first : first + fed.counts[i, TRAIN]]
-        x, y = data.images[rows], data.labels[rows]
-        systems.append((x.T @ x / len(rows), x.T @ y / len(rows)))
-    inverse = [np.linalg.inv(a + lam * eye) for a, _ in systems]
-    left = eye - sum(p * lam * v for p, v in zip(alpha, inverse, strict=True))
-    right = sum(p * v @ b for p, v, (_, b) in zip(alpha, inverse, systems, strict=True))
-    w = np.linalg.solve(left, right)
-    return w, np.stack([v @ (b + lam * w) for v, (_, b) in zip(inverse, systems, strict=True)])
-
-
 @pytest.mark.parametrize("weights", ["uniform", "samples"])
 @pytest.mark.parametrize("selected", ["all", 2])
 def test_exact_local_steps_reach_the_closed_form_stationary_point(selected, weights):
@@ -83,10 +69,7 @@ def test_exact_local_steps_reach_the_closed_form_stationary_point(selected, weig
         "engine": {"precision": "float64", "devices": 1},
     }  # fmt: skip
     ready = set_up(values, data, linear())
-    fed = ready[1]
-    counts = fed.counts[:, TRAIN]
-    alpha = np.full(5, 0.2) if weights == "uniform" else counts / counts.sum()
-    w, theta = stationary_point(fed, data, lam, alpha)
+    w, theta = stationary(problem(ready[1], weights), lam)
     shared, personal, _ = train(*ready, rounds=400 if selected == "all" else 1000)
     assert distance(shared, w) < 1e-6
     assert distance(personal, theta) < 1e-6

@@ -104,8 +104,7 @@ def _patches(planes: Planes, shifts: _Shifts, r: int, s: int) -> Array:
     return jnp.stack(found).reshape(-1, shifts.height * shifts.width)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(2, 3))
-def _convolve(x: Array, kernel: Array, padding: int, n: int) -> tuple[Array, ...]:
+def _products(x: Array, kernel: Array, padding: int, n: int) -> tuple[Array, ...]:
     """n * n planes [O, h, w * B] of the convolution, row by row."""
     shifts, planes = _shifts(x, kernel, padding, n), _padded(x, padding, n)
     matrix = kernel.reshape(-1, kernel.shape[-1]).T
@@ -115,10 +114,16 @@ def _convolve(x: Array, kernel: Array, padding: int, n: int) -> tuple[Array, ...
     )
 
 
+@partial(jax.custom_vjp, nondiff_argnums=(2, 3))
+def _convolve(x: Array, kernel: Array, padding: int, n: int) -> tuple[Array, ...]:
+    return _products(x, kernel, padding, n)
+
+
 def _forward(
     x: Array, kernel: Array, padding: int, n: int
 ) -> tuple[tuple[Array, ...], tuple[Array, Array]]:
-    return _convolve(x, kernel, padding, n), (x, kernel)
+    # not by `_convolve`: so the gradient has a derivative of its own, for products with Hessians
+    return _products(x, kernel, padding, n), (x, kernel)
 
 
 def _backward(

@@ -1,0 +1,92 @@
+"""The smoothness L that the convergence conditions ask for, estimated on the clients' losses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from flamejax import local, tree
+from flamejax.federation import TRAIN, Federation
+from flamejax.types import Model, Shard, Tree
+
+BATCH = 250  # samples at a time
+
+
+def curvatures(
+    model: Model,
+    federation: Federation,
+    params: Tree,
+    weight_decay: float = 0.0,
+    iterations: int = 100,
+    tolerance: float = 1e-4,
+) -> np.ndarray:
+    """The largest |eigenvalue| of the Hessian of each client's training loss at `params`: [C].
+
+    The loss is the mean over all training samples, without dropout, plus weight_decay/2 |params|².
+    Power iteration comes from below, and ends when a step changes it by less than `tolerance`, as a
+    share. Where losses are quadratic the largest of these is L itself (for least squares with
+    X'X = N b I it is b). Elsewhere it is the curvature at one point, a lower bound of L. Softmax
+    regression has an upper one, too: half the largest eigenvalue of X'X/N, X with a column of ones.
+    """
+    gradient = local.loss_and_gradient(model._replace(train=None))
+    counts = federation.counts[:, TRAIN].astype(np.int32)
+
+    def of_client(arrays: Tree, params: Tree, client: Array, samples: Array) -> Array:
+        shard = Shard(
+            client=client,
+            clients=federation.clients,
+            samples=samples,
+            largest=int(counts.max()),
+            share=samples.astype(float) / float(counts.sum()),
+            read=lambda positions: federation.read(arrays, client, positions),
+        )
+
+        def slope(at: Tree) -> Tree:
+            grads, _ = local.full_gradient(gradient, at, shard, BATCH)
+            return jax.tree.map(lambda g, x: g + weight_decay * x, grads, at)
+
+        def product(v: Tree) -> Tree:  # the Hessian times v, forward over reverse
+            return jax.jvp(slope, (params,), (v,))[1]
+
+        return _largest(product, _direction(params), iterations, tolerance)
+
+    @jax.jit
+    def of_all(arrays: Tree, params: Tree, counts: Array) -> Array:
+        ids = jnp.arange(len(counts), dtype=counts.dtype)
+        return lax.map(lambda one: of_client(arrays, params, *one), (ids, counts))
+
+    return np.asarray(of_all(federation.arrays, params, counts))
+
+
+def _direction(params: Tree) -> Tree:
+    """A vector of length 1 that should not be orthogonal to anything."""
+    leaves, shape = jax.tree.flatten(params)
+    keys = jax.random.split(jax.random.key(0), len(leaves))
+    drawn = [jax.random.normal(k, x.shape, x.dtype) for k, x in zip(keys, leaves, strict=True)]
+    return _unit(jax.tree.unflatten(shape, drawn))[0]
+
+
+def _unit(v: Tree) -> tuple[Tree, Array]:
+    """v at length 1, and its length; zero stays zero."""
+    length = jnp.sqrt(tree.squared_norm(v))
+    return tree.scale(1 / jnp.where(length > 0, length, 1), v), length
+
+
+def _largest(product: Callable[[Tree], Tree], v: Tree, iterations: int, tolerance: float) -> Array:
+    """The largest |eigenvalue| of a symmetric matrix. |Hv| never falls, whatever the signs."""
+
+    def unfinished(carry: tuple[Array, Tree, Array, Array]) -> Array:
+        taken, _, last, found = carry
+        return (taken < iterations) & ((taken < 2) | (found - last > tolerance * found))
+
+    def step(carry: tuple[Array, Tree, Array, Array]) -> tuple[Array, Tree, Array, Array]:
+        taken, v, _, found = carry
+        v, length = _unit(product(v))
+        return taken + 1, v, found, length
+
+    zero = jnp.zeros(())
+    return lax.while_loop(unfinished, step, (jnp.zeros((), jnp.int32), v, zero, zero))[3]
