@@ -1,0 +1,195 @@
+"""How fast FLAME converges, and whether it descends: inside the conditions, and outside.
+
+    python experiments/theory/rates.py [--smoke]
+
+Three problems, each with a lam and rho that satisfy the convergence conditions and with the paper's
+(lam alpha = rho = 0.1): least squares (strongly convex), softmax regression with weight decay
+(convex), the MLP (not convex). Local steps go on until (16) holds with the tolerances of (17).
+Writes rates.{png,json,md} beside this file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+import flamejax as fj
+from flamejax.theory import conditions
+
+HERE = Path(__file__).parent
+SCALE = 0.05  # of the pixels, which makes the losses smooth enough for the conditions
+DECAY = 0.01
+COLORS = {"conditions hold": "#1f6f8b", "paper's setting": "#c1440e"}
+
+
+def digits(smoke: bool) -> fj.Dataset:
+    data = fj.load_data("mnist_mini")
+    images = (data.images / 255.0 * SCALE).reshape(len(data.images), -1)
+    keep = slice(0, 1000) if smoke else slice(None)
+    return fj.Dataset(images[keep], data.labels[keep], 10)
+
+
+def softmax_bound(data: fj.Dataset) -> float:
+    """L of softmax regression on any client is at most this: |x|^2/2 of the longest x, and the
+    weight decay. Clients' largest eigenvalues of X'X/N are smaller."""
+    ones = np.append(data.images, np.ones((len(data.images), 1)), axis=1)
+    return float((ones**2).sum(1).max() / 2 + DECAY)
+
+
+def problems(smoke: bool) -> dict[str, dict[str, Any]]:
+    data, clients = digits(smoke), 100
+    images = {"partition": {"name": "iid", "clients": clients}, "data": data}
+    return {
+        "least squares": {
+            "data": {"name": "linreg", "features": 5, "samples": 20, "scale": 0.1},
+            "partition": {"clients": 10},
+            "rounds": 1000 if not smoke else 100,
+        },
+        "softmax regression": {
+            **images,
+            "model": {"name": "mlr"},
+            "method": {"weight_decay": DECAY},
+            "record": {"smoothness": softmax_bound(data)},
+            "rounds": 1000 if not smoke else 10,
+        },
+        "MLP": {**images, "model": {"name": "mlp"}, "rounds": 300 if not smoke else 3},
+    }
+
+
+def carry_out(settings: dict[str, Any], lam: float, rho: float, smoothness: float) -> fj.Result:
+    method = {
+        **settings.get("method", {}),
+        "lam": lam,
+        "rho": rho,
+        "lr": 1 / (smoothness + lam),
+        "batch": 1000,
+        "local_solver": "until_epsilon",
+        "epsilon0": 1e-6,
+        "upsilon": 0.95,
+        "max_steps": 50,
+    }
+    record = {"theory": True, "smoothness": smoothness}
+    engine = {"precision": "float64"}
+    rest = {**settings, "method": method, "record": record, "engine": engine}
+    return fj.run(eval_every=rest["rounds"], **rest)
+
+
+def smoothness_of(settings: dict[str, Any]) -> float:
+    """Given, or estimated by a run of one round."""
+    given = settings.get("record", {}).get("smoothness")
+    if given is not None:
+        return given
+    one = {**settings, "rounds": 1, "record": {"theory": True}}
+    return fj.run(engine={"precision": "float64"}, quiet=True, **one).summary["theory"][
+        "smoothness"
+    ]
+
+
+def study(smoke: bool) -> list[tuple[dict[str, Any], fj.Result]]:
+    found = []
+    for name, settings in problems(smoke).items():
+        clients, smoothness = settings["partition"]["clients"], smoothness_of(settings)
+        asked = conditions.Point(0.235 * clients / 10, 0.1, 1 / clients, smoothness)
+        inside = conditions.nearest(asked)
+        if inside is None:
+            raise SystemExit(f"{name}: L = {smoothness} leaves no feasible lam and rho")
+        points = {"conditions hold": inside, "paper's setting": asked._replace(lam=0.1 * clients)}
+        for where, point in points.items():
+            result = carry_out(settings, point.lam, point.rho, smoothness)
+            theory = result.summary["theory"]
+            row = {"problem": name, "where": where, "clients": clients, **point._asdict()}
+            row |= {"rounds": settings["rounds"], "seconds": result.summary["seconds"]}
+            row |= {key: theory[key] for key in ("conditions", "descent", "rate")}
+            print(json.dumps(row), flush=True)
+            found.append((row, result))
+    return found
+
+
+def draw(found: list[tuple[dict[str, Any], fj.Result]]) -> None:
+    names = list(dict.fromkeys(row["problem"] for row, _ in found))
+    figure, panels = plt.subplots(1, len(names), figsize=(11, 3.6), layout="constrained")
+    for row, result in found:
+        axes = panels[names.index(row["problem"])]
+        rate, table = row["rate"], result.theory
+        color, label = COLORS[row["where"]], row["where"]
+        energy = rate["of"] if rate else "lagrangian"
+        gap = table[energy] - (rate["limit"] if rate else table[energy].min())
+        axes.loglog(
+            table["round"] + 1, np.where(gap > 1e-15, gap, np.nan), color=color, label=label
+        )
+        if rate:
+            seen = np.arange(rate["first"], rate["last"] + 1)
+            at = gap[seen[len(seen) // 2]]
+            if rate["kind"] == "linear":
+                line = at * rate["factor"] ** (seen - seen[len(seen) // 2])
+                text = f"{rate['factor']:.4f}^t"
+            else:
+                line = at * (seen / seen[len(seen) // 2]) ** -rate["exponent"]
+                text = f"t^-{rate['exponent']:.2f}"
+            axes.loglog(seen + 1, line, ":", color="#333333", lw=1.2)
+            axes.plot([], [], ":", color="#333333", label=f"{text} ({row['where']})")
+    for axes, name in zip(panels, names, strict=True):
+        axes.set(title=name, xlabel="round + 1")
+        axes.grid(alpha=0.25, lw=0.6)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(frameon=False, fontsize=7)
+    panels[0].set(ylabel="Lyapunov function - limit")
+    figure.savefig(HERE / "rates.png", dpi=150)
+
+
+def table(found: list[tuple[dict[str, Any], fj.Result]]) -> str:
+    heads = (
+        "problem",
+        "lam, rho",
+        "clients",
+        "L",
+        "conditions",
+        "rounds",
+        "rises of the Lagrangian",
+    )
+    lines = [[*heads, "short of Lemma 1", "rate", "left unexplained: linear, sublinear"]]
+    for row, _ in found:
+        lost = [f"({c})" for c, holds in row["conditions"].items() if not holds]
+        rate, descent = row["rate"], row["descent"]
+        speed = errors = "-"
+        if rate:
+            linear = f"{rate['factor']:.4f}^t", f"t^-{rate['exponent']:.2f}"
+            speed = f"{rate['kind']}, {linear[rate['kind'] != 'linear']}"
+            errors = f"{rate['error_linear']:.1e}, {rate['error_sublinear']:.1e}"
+        lines.append(
+            [
+                row["problem"],
+                f"{row['lam']:.4g}, {row['rho']:.4g}",
+                str(row["clients"]),
+                f"{row['smoothness']:.3g}",
+                f"{' '.join(lost)} violated" if lost else "all hold",
+                str(row["rounds"]),
+                f"{descent['rises']}",
+                str(descent.get("lemma1_shortfalls", "-")),
+                speed,
+                errors,
+            ]
+        )
+    lines.insert(1, ["---"] * len(lines[0]))
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--smoke", action="store_true", help="a few rounds, nothing written")
+    smoke = parser.parse_args().smoke
+    found = study(smoke)
+    if not smoke:
+        (HERE / "rates.json").write_text(json.dumps([row for row, _ in found], indent=1) + "\n")
+        (HERE / "rates.md").write_text(table(found))
+        draw(found)
+    print(table(found))
+
+
+if __name__ == "__main__":
+    main()
