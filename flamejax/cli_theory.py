@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 VIOLATED = 1  # the exit code where a condition does not hold
 LEAST, MOST = 1e-30, 1e30  # of what can be asked for
+LOOKED_AT = 100  # clients, to estimate a smoothness
 
 
 def add(commands: Any) -> None:
@@ -163,6 +164,7 @@ def _estimate(config: Config) -> Estimate:
     """The smoothness of the config's losses, at the point where a run of it starts."""
     import jax
     import jax.numpy as jnp
+    import numpy as np
 
     from flamejax.federation import assemble
     from flamejax.report.conditions import Estimate
@@ -176,9 +178,12 @@ def _estimate(config: Config) -> Estimate:
         key, _ = jax.random.split(jax.random.key(config.seed))
         arrays = jax.tree.map(jnp.asarray, federation.arrays)
         params = model.init(key, federation.read(arrays, first, first[None])[0])
+        everyone = federation.clients
+        drawn = np.random.default_rng([config.seed, 4]).permutation(everyone)
+        clients = np.sort(drawn[:LOOKED_AT])
         decay = getattr(config.method, "weight_decay", 0.0)
-        found = curvatures(model, federation, params, decay)
-        return Estimate(found, name, time.perf_counter() - started)
+        found = curvatures(model, federation, params, decay, clients=clients)
+        return Estimate(found, clients, everyone, name, time.perf_counter() - started)
 
 
 def regression_command(options: argparse.Namespace) -> int:

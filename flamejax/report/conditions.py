@@ -17,7 +17,9 @@ from flamejax.theory.conditions import PAPER, Point
 class Estimate(NamedTuple):
     """Where a smoothness comes from that was not given."""
 
-    curvatures: np.ndarray  # [C]
+    curvatures: np.ndarray  # [n]
+    clients: np.ndarray  # [n] whose they are,
+    everyone: int  # of so many
     model: str
     seconds: float
 
@@ -41,13 +43,16 @@ def show(point: Point, weight: str, estimate: Estimate | None) -> None:
 
 
 def _source(estimate: Estimate) -> list[str]:
-    found = estimate.curvatures
-    exact = estimate.model == "linear"
+    found, exact = estimate.curvatures, estimate.model == "linear"
+    who = f"{estimate.everyone:,} clients"
+    if len(found) < estimate.everyone:
+        who = f"{len(found):,} of {who}, drawn by the seed"
     return [
-        f"L = {estimate.smoothness:g} is estimated: the largest curvature of the training losses "
-        f"of {len(found)} clients",
-        f"with the model {estimate.model} at the initial point, from {found.min():.4g} to "
-        f"{found.max():.4g} (client {found.argmax()}), in {estimate.seconds:.1f} s.",
+        f"L = {estimate.smoothness:g} is estimated: the largest curvature of the clients' training "
+        "losses",
+        f"with the model {estimate.model} at the initial point. Over {who}, it is",
+        f"from {found.min():.4g} to {found.max():.4g} (client "
+        f"{estimate.clients[found.argmax()]}); this took {estimate.seconds:.1f} s.",
         "These losses are quadratic, so it is the same everywhere."
         if exact
         else "Elsewhere the curvature may be larger, and so may L.",
@@ -87,11 +92,11 @@ def _remedy(point: Point, weight: str) -> list[str]:
     if found == point:
         return []
     if found is None:
+        needed = conditions.clients_needed(point.smoothness)
         return [
             f"No λ and ρ satisfy all three at Lα = {point.la:g}: it has to be "  # noqa: RUF001
             f"below {conditions.limit()[0]:.5f}.",
-            f"With this L it takes {conditions.clients_needed(point.smoothness):,} clients of equal "
-            "weight, or more.",
+            f"With this L it takes at least {needed:,} clients of equal weight.",
         ]
     return [
         f"Nearest that satisfy all three: λ = {found.lam!r}, ρ = {found.rho!r} "  # noqa: RUF001

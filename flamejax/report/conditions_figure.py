@@ -134,5 +134,6 @@ def _magnified(axes: Axes, region: Region, spots: list[Spot]) -> None:
             axes.plot(p.rho, edge, "^" if up else "v", color=color, ms=7, zorder=5, clip_on=False)
             axes.annotate(
                 f"{height:.3g}", (p.rho, edge), (6, -3), textcoords="offset points", fontsize=8,
-                color=color, va="center",
+                color=color, va="center", zorder=5,
+                bbox={"fc": "white", "ec": "none", "pad": 1},
             )  # fmt: skip
