@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -151,6 +152,8 @@ def _of_method(config: Config, name: str) -> float:
     value = getattr(config.method, name, None)
     if value is None:
         raise InputError(f"method.name = '{config.method.name}' has no {name}: give --{name}")
+    if not LEAST <= value <= MOST:
+        raise InputError(f"method.{name} = {value!r}: should be from {LEAST:g} to {MOST:g}")
     return value
 
 
@@ -181,8 +184,14 @@ def _estimate(config: Config) -> Estimate:
         everyone = federation.clients
         drawn = np.random.default_rng([config.seed, 4]).permutation(everyone)
         clients = np.sort(drawn[:LOOKED_AT])
+        said = f"estimating L on {len(clients)} clients; --smoothness L would save the time"
+        print(said, file=sys.stderr)
         decay = getattr(config.method, "weight_decay", 0.0)
         found = curvatures(model, federation, params, decay, clients=clients)
+        if not np.isfinite(found).all():
+            raise InputError(
+                "the losses' curvature is not finite: look at the data, or give --smoothness"
+            )
         return Estimate(found, clients, everyone, name, time.perf_counter() - started)
 
 

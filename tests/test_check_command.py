@@ -165,6 +165,7 @@ def test_of_many_clients_some_are_looked_at(check):
         ("--clients 10 --alpha 0.1", "--clients M means --alpha 1/M"),
         ("--set method.name=fedavg --smoothness 0", "'fedavg' has no lam: give --lam"),
         ("--set method.name=pfedme --smoothness 0", "'pfedme' has no rho: give --rho"),
+        ("--set method.lam=1e-320 --smoothness 0", "method.lam = 1e-320: should be from 1e-30"),
         ("--set method.alpha=samples --smoothness 0", "give one with --alpha"),
         ("--set method.lamb=3", "method.lamb is not a known key"),
         (f"{INSIDE} --set method.rho=-1", "method.rho"),
@@ -178,6 +179,13 @@ def test_bad_input_is_refused_in_one_line(check, text, says):
     assert code == 2
     assert says in said
     assert said.count("\n") == 1
+
+
+def test_a_curvature_that_is_not_finite_is_refused(check):
+    sets = "data.name=linreg data.scale=1e30 data.features=2 data.samples=12"
+    code, said = check(" ".join(f"--set {one}" for one in sets.split()))
+    assert code == 2
+    assert "curvature is not finite" in said
 
 
 # ---- the picture

@@ -83,7 +83,8 @@ def _largest(product: Callable[[Tree], Tree], v: Tree, iterations: int, toleranc
 
     def unfinished(carry: tuple[Array, Tree, Array, Array]) -> Array:
         taken, _, last, found = carry
-        return (taken < iterations) & ((taken < 2) | (found - last > tolerance * found))
+        grows = (taken < 2) | (found - last > tolerance * found)
+        return (taken < iterations) & grows & jnp.isfinite(found)
 
     def step(carry: tuple[Array, Tree, Array, Array]) -> tuple[Array, Tree, Array, Array]:
         taken, v, _, found = carry
