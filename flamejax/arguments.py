@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any, NoReturn
 
 from flamejax.errors import InputError
 
 DONE, BAD_INPUT, FAILED, INTERRUPTED = 0, 2, 3, 130
+FORMS = (".png", ".pdf", ".svg")  # of pictures
 
 
 class Parser(argparse.ArgumentParser):
@@ -41,3 +43,21 @@ def settings(options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any
     for assignment in options.assignments:
         configs.override(changes, assignment)
     return values, changes
+
+
+def picture_path(name: str) -> Path:
+    """What --plot names, if it is a picture."""
+    path = Path(name)
+    if path.suffix not in FORMS:
+        hint = "; name the config before --plot" if path.suffix == ".toml" else ""
+        raise InputError(f"--plot {path}: should end in {', '.join(FORMS)}{hint}")
+    return path
+
+
+def write_picture(path: Path, content: bytes) -> None:
+    """An older one is replaced."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None

@@ -8,13 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flamejax import catalog, registry
-from flamejax.arguments import DONE, add_settings, settings
+from flamejax.arguments import (
+    DONE,
+    FORMS,
+    add_settings,
+    picture_path,
+    settings,
+    write_picture,
+)
 from flamejax.errors import InputError
 
 if TYPE_CHECKING:
     from flamejax.datasets.store import Kept
-
-FORMS = (".png", ".pdf", ".svg")
 
 
 def add(commands: Any) -> None:
@@ -105,7 +110,7 @@ def info_command(options: argparse.Namespace) -> int:
         print("Not drawn: the samples are not images of bytes.")
         return DONE
     path = options.out / f"{catalog.stem(options.name)}.png"
-    _write(path, data_figures.mosaic(data))
+    write_picture(path, data_figures.mosaic(data))
     print(f"Examples: {path}")
     return DONE
 
@@ -165,10 +170,7 @@ def partition_command(options: argparse.Namespace) -> int:
         stem = (
             f"{catalog.stem(config.data.name)}-{config.partition.name}-{config.partition.clients}"
         )
-        path = Path(options.plot or f"{stem}.png")
-        if path.suffix not in FORMS:
-            hint = "; name the config before --plot" if path.suffix == ".toml" else ""
-            raise InputError(f"--plot {path}: should end in {', '.join(FORMS)}{hint}")
+        path = picture_path(options.plot or f"{stem}.png")
 
     import jax
 
@@ -183,15 +185,6 @@ def partition_command(options: argparse.Namespace) -> int:
     if path is not None:
         from flamejax.report import data_figures
 
-        _write(path, data_figures.partition(config, clients, data, path.suffix[1:]))
+        write_picture(path, data_figures.partition(config, clients, data, path.suffix[1:]))
         print(f"Picture: {path}")
     return DONE
-
-
-def _write(path: Path, content: bytes) -> None:
-    """A picture; an older one is replaced."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None

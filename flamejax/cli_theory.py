@@ -3,12 +3,30 @@
 from __future__ import annotations
 
 import argparse
+import math
+import sys
+import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from flamejax.arguments import DONE, add_settings
+from flamejax.arguments import (
+    DONE,
+    FORMS,
+    add_settings,
+    picture_path,
+    settings,
+    write_picture,
+)
+from flamejax.errors import InputError
+from flamejax.registry import short
 
-FORMS = (".png", ".pdf", ".svg")
+if TYPE_CHECKING:
+    from flamejax.config import Config
+    from flamejax.report.conditions import Estimate
+
+VIOLATED = 1  # the exit code where a condition does not hold
+LEAST, MOST = 1e-30, 1e30  # of what can be asked for
+LOOKED_AT = 100  # clients, to estimate a smoothness
 
 
 def add(commands: Any) -> None:
@@ -63,7 +81,118 @@ def add(commands: Any) -> None:
 
 
 def check_command(options: argparse.Namespace) -> int:
-    raise NotImplementedError
+    from flamejax.report import conditions as report
+    from flamejax.theory.conditions import Point, all_hold
+
+    path = None if options.plot is None else picture_path(options.plot)
+    asked: dict[str, Any] = {name: _number(options, name, LEAST) for name in ("lam", "rho")}
+    asked["alpha"], weight = _weight(options)
+    asked["smoothness"] = _number(options, "smoothness", 0.0)
+    estimate = None
+    # a config takes a while to load, and may not be needed
+    if options.config or options.assignments or None in asked.values():
+        config = _config(options)
+        for name in ("lam", "rho"):
+            asked[name] = _of_method(config, name) if asked[name] is None else asked[name]
+        if asked["alpha"] is None:
+            asked["alpha"], weight = _equal_weight(config)
+        if asked["smoothness"] is None:
+            estimate = _estimate(config)
+            asked["smoothness"] = estimate.smoothness
+    point = Point(**asked)
+    report.show(point, weight, estimate)
+    if path is not None:
+        from flamejax.report import conditions_figure
+
+        write_picture(path, conditions_figure.render(point, path.suffix[1:]))
+        print(f"Picture: {path}")
+    return DONE if all_hold(point) else VIOLATED
+
+
+def _number(options: argparse.Namespace, name: str, least: float) -> float | None:
+    """A number that was given, or None."""
+    text = getattr(options, name)
+    if text is None:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not least <= value <= MOST:
+        wish = f"a number from {least:g} to {MOST:g}"
+        raise InputError(f"--{name} {short(text)}: should be {wish}")
+    return value
+
+
+def _weight(options: argparse.Namespace) -> tuple[float | None, str]:
+    """The weight of a client that was given, and how: --clients or --alpha."""
+    if options.clients is None:
+        alpha = _number(options, "alpha", LEAST)
+        return alpha, f"--alpha {alpha!r}"
+    if options.alpha is not None:
+        raise InputError("--clients M means --alpha 1/M: leave out one of the two")
+    try:
+        clients = int(options.clients)
+    except ValueError:
+        clients = 0
+    if not 0 < clients < 2**31:
+        raise InputError(f"--clients {short(options.clients)}: should be a positive whole number")
+    return 1 / clients, f"--clients {clients}"
+
+
+def _config(options: argparse.Namespace) -> Config:
+    from flamejax import config as configs
+
+    values, changes = settings(options)
+    return configs.make(configs.lay_over(values, changes))
+
+
+def _of_method(config: Config, name: str) -> float:
+    """A parameter of the config's method."""
+    value = getattr(config.method, name, None)
+    if value is None:
+        raise InputError(f"method.name = '{config.method.name}' has no {name}: give --{name}")
+    if not LEAST <= value <= MOST:
+        raise InputError(f"method.{name} = {value!r}: should be from {LEAST:g} to {MOST:g}")
+    return value
+
+
+def _equal_weight(config: Config) -> tuple[float, str]:
+    if getattr(config.method, "alpha", "uniform") != "uniform":
+        raise InputError("method.alpha = 'samples': clients' weights differ; give one with --alpha")
+    return 1 / config.partition.clients, f"--clients {config.partition.clients}"
+
+
+def _estimate(config: Config) -> Estimate:
+    """The smoothness of the config's losses, at the point where a run of it starts."""
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    from flamejax.federation import assemble
+    from flamejax.report.conditions import Estimate
+    from flamejax.runner import model_of, precision
+    from flamejax.theory.smoothness import curvatures
+
+    with precision(config):
+        federation = assemble(config, quiet=False)[1]
+        name, model = model_of(config, None, federation)
+        started, first = time.perf_counter(), jnp.zeros((), jnp.int32)
+        key, _ = jax.random.split(jax.random.key(config.seed))
+        arrays = jax.tree.map(jnp.asarray, federation.arrays)
+        params = model.init(key, federation.read(arrays, first, first[None])[0])
+        everyone = federation.clients
+        drawn = np.random.default_rng([config.seed, 4]).permutation(everyone)
+        clients = np.sort(drawn[:LOOKED_AT])
+        said = f"estimating L on {len(clients)} clients; --smoothness L would save the time"
+        print(said, file=sys.stderr)
+        decay = getattr(config.method, "weight_decay", 0.0)
+        found = curvatures(model, federation, params, decay, clients=clients)
+        if not np.isfinite(found).all():
+            raise InputError(
+                "the losses' curvature is not finite: look at the data, or give --smoothness"
+            )
+        return Estimate(found, clients, everyone, name, time.perf_counter() - started)
 
 
 def regression_command(options: argparse.Namespace) -> int:

@@ -74,8 +74,10 @@ def test_curvatures_of_ragged_clients(widths, weight_decay, wide):
         found = curvatures(model, fed, params, weight_decay, **LONG)
         expected = by_eigenvalues(model, fed, params, weight_decay)
         quick = curvatures(model, fed, params, weight_decay)
+        some = curvatures(model, fed, params, weight_decay, clients=np.array([3, 1]))
     assert found.dtype == wide
     np.testing.assert_allclose(found, expected, rtol=1e-6 if wide == "float64" else 1e-4)
+    np.testing.assert_allclose(some, quick[[3, 1]], rtol=1e-5)
     assert (quick <= expected * (1 + 1e-5)).all()  # from below
     np.testing.assert_allclose(quick, expected, rtol=0.02)
 

@@ -23,8 +23,10 @@ def curvatures(
     weight_decay: float = 0.0,
     iterations: int = 100,
     tolerance: float = 1e-4,
+    clients: np.ndarray | None = None,
 ) -> np.ndarray:
-    """The largest |eigenvalue| of the Hessian of each client's training loss at `params`: [C].
+    """The largest |eigenvalue| of the Hessian of each client's training loss at `params`: [C], or
+    of some clients only, by number.
 
     The loss is the mean over all training samples, without dropout, plus weight_decay/2 |params|².
     Power iteration comes from below, and ends when a step changes it by less than `tolerance`, as a
@@ -55,11 +57,11 @@ def curvatures(
         return _largest(product, _direction(params), iterations, tolerance)
 
     @jax.jit
-    def of_all(arrays: Tree, params: Tree, counts: Array) -> Array:
-        ids = jnp.arange(len(counts), dtype=counts.dtype)
+    def of_all(arrays: Tree, params: Tree, ids: Array, counts: Array) -> Array:
         return lax.map(lambda one: of_client(arrays, params, *one), (ids, counts))
 
-    return np.asarray(of_all(federation.arrays, params, counts))
+    ids = np.arange(len(counts), dtype=np.int32) if clients is None else clients.astype(np.int32)
+    return np.asarray(of_all(federation.arrays, params, ids, counts[ids]))
 
 
 def _direction(params: Tree) -> Tree:
@@ -81,7 +83,8 @@ def _largest(product: Callable[[Tree], Tree], v: Tree, iterations: int, toleranc
 
     def unfinished(carry: tuple[Array, Tree, Array, Array]) -> Array:
         taken, _, last, found = carry
-        return (taken < iterations) & ((taken < 2) | (found - last > tolerance * found))
+        grows = (taken < 2) | (found - last > tolerance * found)
+        return (taken < iterations) & grows & jnp.isfinite(found)
 
     def step(carry: tuple[Array, Tree, Array, Array]) -> tuple[Array, Tree, Array, Array]:
         taken, v, _, found = carry
