@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,11 +21,10 @@ from flamejax.registry import short
 
 if TYPE_CHECKING:
     from flamejax.config import Config
-    from flamejax.report.conditions import Estimate
+    from flamejax.theory.smoothness import Estimate
 
 VIOLATED = 1  # the exit code where a condition does not hold
 LEAST, MOST = 1e-30, 1e30  # of what can be asked for
-LOOKED_AT = 100  # clients, to estimate a smoothness
 
 
 def add(commands: Any) -> None:
@@ -165,34 +163,17 @@ def _equal_weight(config: Config) -> tuple[float, str]:
 
 def _estimate(config: Config) -> Estimate:
     """The smoothness of the config's losses, at the point where a run of it starts."""
-    import jax
-    import jax.numpy as jnp
-    import numpy as np
-
     from flamejax.federation import assemble
-    from flamejax.report.conditions import Estimate
     from flamejax.runner import model_of, precision
-    from flamejax.theory.smoothness import curvatures
+    from flamejax.theory.smoothness import LOOKED_AT, estimate
 
     with precision(config):
         federation = assemble(config, quiet=False)[1]
         name, model = model_of(config, None, federation)
-        started, first = time.perf_counter(), jnp.zeros((), jnp.int32)
-        key, _ = jax.random.split(jax.random.key(config.seed))
-        arrays = jax.tree.map(jnp.asarray, federation.arrays)
-        params = model.init(key, federation.read(arrays, first, first[None])[0])
-        everyone = federation.clients
-        drawn = np.random.default_rng([config.seed, 4]).permutation(everyone)
-        clients = np.sort(drawn[:LOOKED_AT])
-        said = f"estimating L on {len(clients)} clients; --smoothness L would save the time"
+        many = min(LOOKED_AT, federation.clients)
+        said = f"estimating L on {many} clients; --smoothness L would save the time"
         print(said, file=sys.stderr)
-        decay = getattr(config.method, "weight_decay", 0.0)
-        found = curvatures(model, federation, params, decay, clients=clients)
-        if not np.isfinite(found).all():
-            raise InputError(
-                "the losses' curvature is not finite: look at the data, or give --smoothness"
-            )
-        return Estimate(found, clients, everyone, name, time.perf_counter() - started)
+        return estimate(config, name, model, federation)
 
 
 def regression_command(options: argparse.Namespace) -> int:

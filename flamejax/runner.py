@@ -18,9 +18,7 @@ from flamejax import hosts, models, registry
 from flamejax.config import Config, lay_over, load, make
 from flamejax.engine import RoundInfo, State, build
 from flamejax.engine.compile import common_trees
-from flamejax.engine.devices import make_mesh
 from flamejax.engine.pack import build_pack
-from flamejax.engine.prepare import initial_parameters
 from flamejax.errors import InputError, RunError
 from flamejax.evaluate import Sums
 from flamejax.federation import TRAIN, Federation, assemble
@@ -30,7 +28,7 @@ from flamejax.profiling import traced, write_costs
 from flamejax.records import CHECKPOINTS, check_free
 from flamejax.report.terminal import Watcher, progress_bar
 from flamejax.theory.lagrangian import Measured
-from flamejax.theory.smoothness import curvatures
+from flamejax.theory.smoothness import estimate
 from flamejax.types import Dataset, Model, States, Tree
 
 LONGEST_CALL = 8192  # passes through a model
@@ -215,12 +213,7 @@ def smoothness_of(config: Config, model: Model, federation: Federation) -> float
     if not config.record.theory:
         return None
     given = config.record.smoothness
-    if given != "estimate":
-        return given
-    make_mesh(config.engine.devices, useful=federation.clients)  # before JAX has its devices
-    at = initial_parameters(config, model, federation)
-    decay = getattr(config.method, "weight_decay", 0.0)
-    return float(curvatures(model, federation, at, decay).max())
+    return estimate(config, "", model, federation).smoothness if given == "estimate" else given
 
 
 def _assemble_all(

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
-import numpy as np
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -13,19 +12,8 @@ from rich.table import Table
 from flamejax.theory import conditions
 from flamejax.theory.conditions import PAPER, Point
 
-
-class Estimate(NamedTuple):
-    """Where a smoothness comes from that was not given."""
-
-    curvatures: np.ndarray  # [n]
-    clients: np.ndarray  # [n] whose they are,
-    everyone: int  # of so many
-    model: str
-    seconds: float
-
-    @property
-    def smoothness(self) -> float:
-        return float(f"{self.curvatures.max():.6g}")  # as it is shown, so that it can be typed
+if TYPE_CHECKING:  # it needs JAX, and conditions do not
+    from flamejax.theory.smoothness import Estimate
 
 
 def show(point: Point, weight: str, estimate: Estimate | None) -> None:

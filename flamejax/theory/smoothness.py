@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,10 +12,43 @@ import numpy as np
 from jax import Array, lax
 
 from flamejax import local, tree
+from flamejax.config import Config
+from flamejax.engine.devices import make_mesh
+from flamejax.engine.prepare import initial_parameters
+from flamejax.errors import InputError
+from flamejax.evaluate import BATCH
 from flamejax.federation import TRAIN, Federation
 from flamejax.types import Model, Shard, Tree
 
-BATCH = 250  # samples at a time
+LOOKED_AT = 100  # clients, at most, to estimate a smoothness
+
+
+class Estimate(NamedTuple):
+    """Where a smoothness comes from that was not given."""
+
+    curvatures: np.ndarray  # [n]
+    clients: np.ndarray  # [n] whose they are,
+    everyone: int  # of so many
+    model: str
+    seconds: float
+
+    @property
+    def smoothness(self) -> float:
+        return float(f"{self.curvatures.max():.6g}")  # as it is shown, so that it can be typed
+
+
+def estimate(config: Config, name: str, model: Model, federation: Federation) -> Estimate:
+    """Of a config's losses with a model, at the point where a run of it starts."""
+    started = time.perf_counter()
+    make_mesh(config.engine.devices, useful=federation.clients)  # before JAX has its devices
+    at = initial_parameters(config, model, federation)
+    decay = getattr(config.method, "weight_decay", 0.0)
+    drawn = np.random.default_rng([config.seed, 4]).permutation(federation.clients)
+    clients = np.sort(drawn[:LOOKED_AT])
+    found = curvatures(model, federation, at, decay, clients=clients)
+    if not np.isfinite(found).all():
+        raise InputError("the losses' curvature is not finite: look at the data, or give L")
+    return Estimate(found, clients, federation.clients, name, time.perf_counter() - started)
 
 
 def curvatures(
