@@ -45,7 +45,7 @@ def shares(x: float) -> list[float]:
         out = Path(folder) / "sweep"
         grid = {"method.rho": [float(rho) for rho in RHOS]}
         rows = fj.sweep(settings, grid=grid, out=out, quiet=True).runs
-        found = [json.loads((out / row["path"] / "summary.json").read_text()) for row in rows]
+        found = [json.loads((out / row["folder"] / "summary.json").read_text()) for row in rows]
     return [summary["theory"]["descent"]["rises"] / ROUNDS for summary in found]
 
 

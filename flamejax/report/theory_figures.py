@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from flamejax.errors import InputError
 from flamejax.report.curves import COLOR, GREY, name_progress
+from flamejax.theory.rate import NOISE
 
 if TYPE_CHECKING:
     from flamejax.lane import Result
@@ -57,14 +58,15 @@ def draw(figure: Figure, result: Result) -> Figure:
 
 def energies(axes: Axes, result: Result) -> None:
     """Distances to the fitted limit, or values if there is no fit. What is below the limit, as f~
-    may be, is drawn by its size."""
+    may be, is drawn by its size; what is as close to it as rounding is not drawn."""
     table, rate = result.theory, result.summary["theory"]["rate"]
     limit = rate["limit"] if rate else 0.0
+    least = NOISE * np.finfo(result.config.engine.precision).eps * abs(limit)
     for name, (label, line, color) in ENERGIES.items():
         values = table.get(name, np.full(1, np.nan))
         if np.isfinite(values).any():
             far = np.abs(values - limit)
-            shown = np.where(far > 0, far, np.nan)
+            shown = np.where(far > least, far, np.nan)
             axes.plot(table["round"], shown, line, color=color, lw=1.5, label=label)
     axes.set(yscale="log", ylabel="distance to the limit" if rate else "value")
     if rate:
