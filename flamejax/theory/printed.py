@@ -17,8 +17,8 @@ ERRORS = {
     ("average_loss", "sign_flip", "gm"): "variances sigma^2/(bm) for sigma^2/(bN), and distances "
     "summed over malicious clients",
     ("average_loss", "sign_flip", "pm"): "V_i has sigma^2/(bm) for sigma^2/(bN)",
-    ("threshold", "same_value", "gm"): "the denominator lacks |mean theta_b|^2",
-    ("threshold", "gaussian", "gm"): "the denominator lacks |mean theta_b|^2",
+    ("threshold", "same_value", "gm"): "the denominator lacks the squared norm of mean theta_b",
+    ("threshold", "gaussian", "gm"): "the denominator lacks the squared norm of mean theta_b",
     ("threshold", "sign_flip", "gm"): "sigma^2/(bm), and sums over malicious clients",
     ("threshold", "sign_flip", "pm"): "sigma^2/(bm) in V_i, and sums over malicious clients",
     ("loss_variance", "none", "pm"): "variance of the fourth power for that of the square",
