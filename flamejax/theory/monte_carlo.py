@@ -44,11 +44,12 @@ def exactly(config: Config, method: str, attack: str) -> Config:
 
     config: a run of FLAME on linreg; lam, rho, data, and who attacks how much are its own.
     """
-    b, lam = config.data.scale, config.method.lam
+    b, hyper = config.data.scale, config.method.hyper()
+    lam = hyper.lam
     step = {"name": method, "lam": lam, "lr": 1 / (b + lam), "batch": config.data.samples}
     own = {
         # theta = (b theta_hat + lam w) / (b + lam), around w as in the paper's analysis
-        "flame": {"rho": config.method.rho, "epochs": 1, "prox_center": "global"},
+        "flame": {"rho": hyper.rho, "epochs": 1, "prox_center": "global"},
         # a w-step of this length ends at w_i = theta_hat, where endless local rounds would
         "pfedme": {"local_rounds": 1, "inner_steps": 1, "global_lr": (b + lam) / (b * lam)},
         "ditto": {"epochs": 1, "global_lr": 1 / b},  # x = theta_hat
@@ -86,7 +87,7 @@ def clients_of(config: Config) -> tuple[Federation, Problem]:
         samples=config.data.samples,
         scale=config.data.scale,
         noise=config.data.noise,
-        lam=config.method.lam,
+        lam=config.method.hyper().lam,
         gamma2=config.attack.gamma2,
     )
     return federation, problem

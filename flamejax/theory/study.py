@@ -16,13 +16,14 @@ from flamejax.theory import monte_carlo, printed, regression
 from flamejax.theory.monte_carlo import METHODS, Estimate, Simulation, Size
 from flamejax.theory.regression import ATTACKS, MODELS, Problem
 
-DEFAULTS: dict[str, Any] = {
-    "data": {"name": "linreg", "features": 5, "samples": 10, "noise": 1.0, "spread": 0.5},
-    "partition": {"clients": 10},
-    "method": {"name": "flame", "lam": 0.5, "rho": 0.04},
+DEFAULTS: dict[str, Any] = {  # FLAME is better than Ditto in some respects and worse in others
+    "data": {"name": "linreg", "features": 6, "samples": 8, "noise": 1.5, "spread": 0.7},
+    "partition": {"clients": 5},
+    "method": {"name": "flame", "lam": 0.8, "rho": 0.15},
     "attack": {"name": "same_value", "fraction": 0.2, "gamma2": 1.0},
 }
 ELSEWHERE = (0.1, 0.4, 0.7, 1.0)  # further points on the curves, of the largest q up to 1
+SIMULATIONS = len(METHODS) * len(ATTACKS)
 ROUNDING = 1e-12  # relative; differences below it are not the formula's
 
 
@@ -78,10 +79,11 @@ class Lab(NamedTuple):
 def set_up(config: Config, draws: int) -> Lab:
     """config: from `configure`. The programs are compiled in the background."""
     federation, problem = monte_carlo.clients_of(config)
-    lam, b, clients = config.method.lam, config.data.scale, config.partition.clients
+    hyper, b, clients = config.method.hyper(), config.data.scale, config.partition.clients
+    lam, rho = hyper.lam, hyper.rho
     most = min(1.0, 0.99 * regression.most_q(lam, b))
-    qs = [regression.q_of(lam, config.method.rho, clients, b), *(most * x for x in ELSEWHERE)]
-    rhos = [config.method.rho, *(regression.rho_of(lam, q, clients, b) for q in qs[1:])]
+    qs = [regression.q_of(lam, rho, clients, b), *(most * x for x in ELSEWHERE)]
+    rhos = [rho, *(regression.rho_of(lam, q, clients, b) for q in qs[1:])]
     pool = ThreadPoolExecutor(2)
     programs = {
         method: pool.submit(monte_carlo.compile_draws, config, method, federation, rhos, draws)
@@ -99,7 +101,7 @@ def simulate(lab: Lab, method: str, attack: str, fresh: int = 0) -> np.ndarray:
     number = METHODS.index(method) * len(ATTACKS) + ATTACKS.index(attack)
     runs = range(number, number + 1)
     if fresh:
-        start = len(METHODS) * len(ATTACKS) + number * fresh
+        start = SIMULATIONS + number * fresh
         runs = range(start, start + fresh)
     program = lab.programs[method].result()
     losses = np.concatenate([program(attack, run * lab.size.draws) for run in runs])
@@ -170,9 +172,21 @@ class Study(NamedTuple):
     rows: list[Row]  # see `compare`
     points: list[Row]
 
+    def to_dict(self) -> dict[str, Any]:
+        """All figures, for JSON."""
+        lab = self.lab
+        return {
+            "q": lab.q,
+            "draws": lab.size.draws,
+            "theta": lab.problem.theta.tolist(),
+            "malicious": np.flatnonzero(lab.problem.malicious).tolist(),
+            "rows": self.rows,
+            "points": self.points,
+        }
+
 
 def study(config: Config, draws: int, watch: Callable[[int], None] = lambda done: None) -> Study:
-    """All methods under all attacks. watch: is told how many of the 12 are done.
+    """All methods under all attacks. watch: is told how many of `SIMULATIONS` are done.
 
     >>> from flamejax.theory.study import configure, study
     >>> found = study(configure({}, {"partition": {"clients": 4}}), draws=1000)
