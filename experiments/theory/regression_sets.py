@@ -1,6 +1,6 @@
 """The closed forms of federated linear regression on random parameter sets, beside the engine.
 
-    python experiments/theory/regression_sets.py [--sets 24] [--draws 200000] [--out FOLDER]
+    python experiments/theory/regression_sets.py [--sets 20] [--draws 200000] [--out FOLDER]
 
 Writes regression.json after every set, and goes on with it when it is there; regression.md at the
 end. The rule for judging was fixed beforehand: a comparison beyond 3 standard errors, as chance
@@ -36,10 +36,10 @@ def settings(number: int) -> dict[str, Any]:
         """Evenly on a logarithmic scale."""
         return float(f"{np.exp(rng.uniform(np.log(low), np.log(high))):.3g}")
 
-    clients = int(rng.integers(4, 10))
+    clients = int(rng.integers(3, 9))
     malicious = int(rng.integers(1, clients - 1))  # two or more are benign
-    features = int(rng.integers(1, 6))
-    samples = features + int(rng.integers(1, 8))
+    features = int(rng.integers(1, 5))
+    samples = features + int(rng.integers(1, 5))
     lam = between(0.1, 10)
     return {
         "seed": int(rng.integers(2**32)),
@@ -232,7 +232,7 @@ def parameter_sets(sets: list[dict[str, Any]]) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--sets", type=int, default=24)
+    parser.add_argument("--sets", type=int, default=20)
     parser.add_argument("--draws", type=int, default=200_000)
     parser.add_argument("--out", type=Path, default=HERE)
     options = parser.parse_args()

@@ -66,6 +66,7 @@ def exactly(config: Config, method: str, attack: str) -> Config:
             "engine": {
                 "precision": "float64",
                 "execution": "map",  # the draws are side by side
+                "on_nonfinite": "keep",  # all are finite
                 "devices": config.engine.devices,
             },
         }

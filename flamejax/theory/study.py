@@ -186,12 +186,9 @@ class Study(NamedTuple):
 
 
 def study(config: Config, draws: int, watch: Callable[[int], None] = lambda done: None) -> Study:
-    """All methods under all attacks. watch: is told how many of `SIMULATIONS` are done.
+    """All methods under all attacks, as in `study(configure({}, {"seed": 1}), draws=200_000)`.
 
-    >>> from flamejax.theory.study import configure, study
-    >>> found = study(configure({}, {"partition": {"clients": 4}}), draws=1000)
-    >>> len(found.rows)
-    64
+    watch: is told how many of `SIMULATIONS` are done.
     """
     lab = set_up(config, draws)
     rows: list[Row] = []
