@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -177,4 +178,36 @@ def _estimate(config: Config) -> Estimate:
 
 
 def regression_command(options: argparse.Namespace) -> int:
-    raise NotImplementedError
+    draws = _draws(options.draws)
+
+    from flamejax import records
+    from flamejax.theory.study import configure
+
+    config = configure(*settings(options))
+    out = options.out or records.default_path(f"regression-seed{config.seed}")
+    records.check_free(out)
+
+    from flamejax.report import regression as report
+    from flamejax.report.regression_figures import png
+    from flamejax.report.sheet import show_all
+    from flamejax.theory.study import SIMULATIONS, study
+
+    started = time.perf_counter()
+    with report.progress_bar(SIMULATIONS, options.quiet) as watch:
+        found = study(config, draws, watch)
+    seconds = time.perf_counter() - started
+    folder = records.Folder(out, config.to_toml())
+    folder.write("table.md", report.table_markdown(found).encode())
+    folder.write("table.csv", report.table_csv(found).encode())
+    folder.write("losses.png", png(found))
+    folder.write_json("environment.json", records.environment())
+    folder.write_json("result.json", {**found.to_dict(), "seconds": round(seconds, 2)})
+    if not options.quiet:
+        show_all(report.sheets(found), report.notes(found), out)
+    return DONE
+
+
+def _draws(text: str) -> int:
+    if text.isascii() and text.isdigit() and 1000 <= int(text[:12]) <= 10**8:
+        return int(text)
+    raise InputError(f"--draws {short(text)}: should be a whole number from 1000 to 100000000")

@@ -147,9 +147,20 @@ def table_csv(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def show(sheet: Sheet, folder: Path) -> None:
     """The table at the terminal, and where everything lies."""
+    show_all([sheet], sheet.notes, folder)
+
+
+def show_all(sheets: Sequence[Sheet], notes: Sequence[str], folder: Path) -> None:
+    """Several tables with notes on all of them."""
     console = Console()
     if not console.is_terminal:
         console = Console(width=140)  # a file is as wide as it takes
+    for sheet in sheets:
+        console.print(_table(sheet))
+    console.print(*notes, f"Results: {folder}", sep="\n", highlight=False, soft_wrap=True)
+
+
+def _table(sheet: Sheet) -> Table:
     table = Table(title=sheet.title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in sheet.names:
         table.add_column(name)
@@ -159,6 +170,4 @@ def show(sheet: Sheet, folder: Path) -> None:
         table.add_row(
             *(Text(text.replace("± ", "±"), "bold" if best else "") for text, best in row)
         )
-    console.print(table)
-    lines = [*sheet.notes, f"Results: {folder}"]
-    console.print(*lines, sep="\n", highlight=False, soft_wrap=True)
+    return table
