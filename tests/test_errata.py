@@ -4,13 +4,14 @@ What is about linear regression under attack is in test_regression_theory, about
 test_conditions, about the Moreau envelope in test_moreau; experiments/theory/README.md has all.
 """
 
+import jax
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from flamejax.theory import conditions
+from flamejax.theory import conditions, monte_carlo, study
 from flamejax.theory.linear import Problem, personal, rounds, stationary
 
 from .test_convergence import POINT, feasible, recorded
@@ -151,3 +152,26 @@ def test_gradient_in_w_i_is_minus_the_dual_and_stays(rng):
     np.testing.assert_allclose(slope, problem.alpha[:, None] * grads, atol=1e-12)
     np.testing.assert_allclose(slope.sum(0), 0, atol=1e-12)
     assert np.abs(slope).max() > 0.01
+
+
+def test_regression_loss_is_squared_and_noise_has_n_entries():
+    """Without its square the printed loss of linear regression is of either sign, with mean zero at
+    the true parameters, and has no minimum. The noise of N samples has N entries, not d."""
+    clients, samples, features, sigma = 400, 12, 3, 1.5
+    data = {"features": features, "samples": samples, "noise": sigma}
+    config = study.configure(
+        {"data": data, "partition": {"clients": clients}, "attack": {"fraction": 0.5}}, {}
+    )
+    federation, problem = monte_carlo.clients_of(config)
+    positions = np.arange(samples, dtype=np.int32)
+    read = jax.vmap(lambda client: federation.read(federation.arrays, client, positions))
+    with jax.enable_x64(True):
+        x, y = map(np.asarray, jax.jit(read)(np.arange(clients, dtype=np.int32)))
+    noise = y - np.einsum("ijk,ik->ij", x, problem.theta)
+    assert noise.shape == (clients, samples)
+    assert np.linalg.matrix_rank(noise) == samples  # in d directions it would be d
+    squared, printed = np.mean(noise**2, axis=1) / 2, np.mean(noise, axis=1) / 2
+    error = squared.std() / clients**0.5
+    assert squared.mean() == pytest.approx(sigma**2 / 2, abs=4 * error)
+    assert abs(printed.mean()) < 4 * printed.std() / clients**0.5
+    assert 0.3 < np.mean(printed < 0) < 0.7
