@@ -164,9 +164,10 @@ def test_regression_loss_is_squared_and_noise_has_n_entries():
     )
     federation, problem = monte_carlo.clients_of(config)
     positions = np.arange(samples, dtype=np.int32)
-    read = jax.vmap(lambda client: federation.read(federation.arrays, client, positions))
+    everyone = np.arange(clients, dtype=np.int32)
     with jax.enable_x64(True):
-        x, y = map(np.asarray, jax.jit(read)(np.arange(clients, dtype=np.int32)))
+        read = jax.jit(jax.vmap(federation.read, (None, 0, None)))
+        x, y = map(np.asarray, read(federation.arrays, everyone, positions))
     noise = y - np.einsum("ijk,ik->ij", x, problem.theta)
     assert noise.shape == (clients, samples)
     assert np.linalg.matrix_rank(noise) == samples  # in d directions it would be d
