@@ -20,10 +20,12 @@ import numpy as np
 
 import flamejax as fj
 from flamejax.theory import conditions
+from flamejax.theory.rate import speed
 
 HERE = Path(__file__).parent
 SCALE = 0.05  # of the pixels, which makes the losses smooth enough for the conditions
 DECAY = 0.01
+LINES = {"lagrangian": "-", "lyapunov": ":"}
 COLORS = {"conditions hold": "#1f6f8b", "paper's setting": "#c1440e"}
 
 
@@ -58,7 +60,12 @@ def problems(smoke: bool) -> dict[str, dict[str, Any]]:
             "record": {"smoothness": softmax_bound(data)},
             "rounds": 500 if not smoke else 10,
         },
-        "MLP": {**images, "model": {"name": "mlp"}, "rounds": 300 if not smoke else 3},
+        "MLP": {
+            **images,
+            "model": {"name": "mlp"},
+            "rounds": 100 if not smoke else 3,
+            "method": {"epsilon0": 1e-4, "max_steps": 20},
+        },
     }
 
 
@@ -105,7 +112,7 @@ def study(smoke: bool) -> list[tuple[dict[str, Any], fj.Result]]:
             theory = result.summary["theory"]
             row = {"problem": name, "where": where, "clients": clients, **point._asdict()}
             row |= {"rounds": settings["rounds"], "seconds": result.summary["seconds"]}
-            row |= {key: theory[key] for key in ("conditions", "descent", "rate")}
+            row |= {key: theory[key] for key in ("conditions", "descent", "rates")}
             print(json.dumps(row), flush=True)
             found.append((row, result))
     return found
@@ -113,55 +120,37 @@ def study(smoke: bool) -> list[tuple[dict[str, Any], fj.Result]]:
 
 def draw(found: list[tuple[dict[str, Any], fj.Result]]) -> None:
     names = list(dict.fromkeys(row["problem"] for row, _ in found))
-    figure, panels = plt.subplots(1, len(names), figsize=(11, 3.6), layout="constrained")
+    figure, grid = plt.subplots(
+        1, len(names), figsize=(11, 3.6), layout="constrained", squeeze=False
+    )
+    panels = grid[0]
     for row, result in found:
-        axes = panels[names.index(row["problem"])]
-        rate, table = row["rate"], result.theory
-        color, label = COLORS[row["where"]], row["where"]
-        energy = rate["of"] if rate else "lagrangian"
-        gap = table[energy] - (rate["limit"] if rate else table[energy].min())
-        axes.loglog(
-            table["round"] + 1, np.where(gap > 1e-15, gap, np.nan), color=color, label=label
-        )
-        if rate:
-            seen = np.arange(rate["first"], rate["last"] + 1)
-            at = gap[seen[len(seen) // 2]]
-            if rate["kind"] == "linear":
-                line = at * rate["factor"] ** (seen - seen[len(seen) // 2])
-                text = f"{rate['factor']:.4f}^t"
-            else:
-                line = at * (seen / seen[len(seen) // 2]) ** -rate["exponent"]
-                text = f"t^-{rate['exponent']:.2f}"
-            axes.loglog(seen + 1, line, ":", color="#333333", lw=1.2)
-            axes.plot([], [], ":", color="#333333", label=f"{text} ({row['where']})")
+        axes, color = panels[names.index(row["problem"])], COLORS[row["where"]]
+        rounds = result.theory["round"] + 1
+        for energy, line in LINES.items():
+            rate, values = row["rates"][energy], result.theory[energy]
+            if rate:
+                gap = values - rate["limit"]
+                label = f"{energy}, {row['where']}: {speed(rate)}"
+                axes.loglog(
+                    rounds, np.where(gap > 1e-15, gap, np.nan), line, color=color, label=label
+                )
     for axes, name in zip(panels, names, strict=True):
         axes.set(title=name, xlabel="round + 1")
         axes.grid(alpha=0.25, lw=0.6)
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False, fontsize=7)
-    panels[0].set(ylabel="Lyapunov function - limit")
+    panels[0].set(ylabel="distance to the limit")
     figure.savefig(HERE / "rates.png", dpi=150)
 
 
 def table(found: list[tuple[dict[str, Any], fj.Result]]) -> str:
-    heads = (
-        "problem",
-        "lam, rho",
-        "clients",
-        "L",
-        "conditions",
-        "rounds",
-        "rises of the Lagrangian",
-    )
-    lines = [[*heads, "short of Lemma 1", "rate", "left unexplained: linear, sublinear"]]
+    heads = ["problem", "lam, rho", "clients", "L", "conditions", "rounds", "(16) missed in"]
+    heads += ["Lagrangian rose in", "short of Lemma 1 in", "Lagrangian", "Lyapunov function"]
+    lines = [heads, ["---"] * len(heads)]
     for row, _ in found:
         lost = [f"({c})" for c, holds in row["conditions"].items() if not holds]
-        rate, descent = row["rate"], row["descent"]
-        speed = errors = "-"
-        if rate:
-            linear = f"{rate['factor']:.4f}^t", f"t^-{rate['exponent']:.2f}"
-            speed = f"{rate['kind']}, {linear[rate['kind'] != 'linear']}"
-            errors = f"{rate['error_linear']:.1e}, {rate['error_sublinear']:.1e}"
+        descent = row["descent"]
         lines.append(
             [
                 row["problem"],
@@ -173,12 +162,18 @@ def table(found: list[tuple[dict[str, Any], fj.Result]]) -> str:
                 str(descent["tolerance_missed"]),
                 str(descent["rises"]),
                 str(descent.get("lemma1_shortfalls", "-")),
-                speed,
-                errors,
+                *(_fit(row["rates"][energy]) for energy in LINES),
             ]
         )
-    lines.insert(1, ["---"] * len(lines[0]))
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _fit(rate: dict[str, Any] | None) -> str:
+    """A rate, and what the fits of both kinds leave of the variance of the logarithms."""
+    if rate is None:
+        return "-"
+    left = f"{rate['error_linear']:.0e} / {rate['error_sublinear']:.0e}"
+    return f"{rate['kind']}, {speed(rate)} ({left})"
 
 
 def main() -> None:

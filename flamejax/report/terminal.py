@@ -14,6 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from flamejax.catalog import size
+from flamejax.theory.rate import speed
 
 Watcher = Callable[[int, Mapping[str, Any] | None], None]  # rounds done, figures if evaluated
 
@@ -110,17 +111,15 @@ def _theory(found: Mapping[str, Any]) -> str:
     """What a run that records the theory says of it, in a line or two."""
     lost = [f"({name})" for name, holds in found["conditions"].items() if not holds]
     held = f"{' and '.join(lost)} violated" if lost else "all hold"
-    descent, rate = found["descent"], found["rate"]
+    descent, rate = found["descent"], found["rates"]["lagrangian"]
     text = (
         f"Theory: convergence conditions with L = {found['smoothness']:.3g}: {held}. "
         f"The Lagrangian rose in {descent['rises']} of {descent['rounds']} rounds"
     )
     if "lemma1_shortfalls" in descent:
-        text += f", and fell short of Lemma 1 in {descent['lemma1_shortfalls']}"
+        text += f", fell short of Lemma 1 in {descent['lemma1_shortfalls']}"
     if rate:
-        linear = rate["kind"] == "linear"
-        speed = f"{rate['factor']:.4g}^t" if linear else f"t^-{rate['exponent']:.3g}"
-        text += f". The {rate['of'].capitalize()} function converges like {speed} ({rate['kind']})"
+        text += f", and goes to its limit like {speed(rate)} ({rate['kind']})"
     return text + "."
 
 

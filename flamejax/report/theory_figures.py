@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from flamejax.errors import InputError
 from flamejax.report.curves import COLOR, GREY, name_progress
-from flamejax.theory.rate import NOISE
+from flamejax.theory.rate import NOISE, speed
 
 if TYPE_CHECKING:
     from flamejax.lane import Result
@@ -59,7 +59,7 @@ def draw(figure: Figure, result: Result) -> Figure:
 def energies(axes: Axes, result: Result) -> None:
     """Distances to the fitted limit, or values if there is no fit. What is below the limit, as f~
     may be, is drawn by its size; what is as close to it as rounding is not drawn."""
-    table, rate = result.theory, result.summary["theory"]["rate"]
+    table, rate = result.theory, result.summary["theory"]["rates"]["lagrangian"]
     limit = rate["limit"] if rate else 0.0
     least = NOISE * np.finfo(result.config.engine.precision).eps * abs(limit)
     for name, (label, line, color) in ENERGIES.items():
@@ -70,9 +70,7 @@ def energies(axes: Axes, result: Result) -> None:
             axes.plot(table["round"], shown, line, color=color, lw=1.5, label=label)
     axes.set(yscale="log", ylabel="distance to the limit" if rate else "value")
     if rate:
-        linear = rate["kind"] == "linear"
-        speed = f"{rate['factor']:.4g}^t" if linear else f"t^-{rate['exponent']:.3g}"
-        axes.set_title(f"{rate['kind']}, about {speed}", fontsize=9)
+        axes.set_title(f"Lagrangian: {rate['kind']}, about {speed(rate)}", fontsize=9)
 
 
 def _title(result: Result) -> str:

@@ -63,20 +63,15 @@ def summarize(
         for name, found in zip("abc", zip(*map(conditions.check, points), strict=True), strict=True)
     }
     table = columns(rows)
-    energy = "lyapunov" if np.isfinite(table["lyapunov"]).all() else "lagrangian"
+    rates = {name: fit(table[name]) for name in ("lagrangian", "lyapunov")}
     return {
         "smoothness": smoothness,
         "smoothness_from": "estimate" if config.record.smoothness == "estimate" else "given",
         "conditions": held,
         "descent": descent(config, table, points, all(held.values())),
-        "rate": _rate(energy, table[energy]),
+        "rates": {name: found and found._asdict() for name, found in rates.items()},
         "last": rows[-1],
     }
-
-
-def _rate(of: str, values: np.ndarray) -> dict[str, Any] | None:
-    found = fit(values)
-    return {"of": of, **found._asdict()} if found else None
 
 
 def descent(

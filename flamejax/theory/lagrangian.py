@@ -30,7 +30,7 @@ class Terms(NamedTuple):
     f_tilde: Array  # the same with w_i in the place of w: f~(Theta, W)
     tolerance: Array  # iota_i epsilon_i: the Lyapunov function is the Lagrangian and this
     epsilon: Array  # epsilon_i of (17)
-    # stationarity, Definition 3:
+    # stationarity, Definition 4:
     theta: Array  # |grad f_i(theta_i) + lam (theta_i - w_i)|^2
     w: Array  # |alpha_i lam (w_i - theta_i) + pi_i|^2, pi_i by (14) from the round before
     consensus: Array  # |w_i - w|^2
@@ -52,7 +52,7 @@ class Measured(NamedTuple):
     lyapunov: Array  # L + sum_i iota_i epsilon_i; NaN where iota is not defined
     f: Array
     f_tilde: Array
-    residual_theta: Array  # the four of Definition 3
+    residual_theta: Array  # the four of Definition 4
     residual_w: Array
     residual_consensus: Array
     residual_dual: Array  # |sum_i pi_i|

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -50,7 +50,7 @@ def fit(values: Sequence[float] | np.ndarray, limit: float | None = None) -> Rat
     seen = values[rounds]
     if limit is None:
         fall = np.abs(seen[0] - seen[-1])
-        limits = seen[-1] - np.maximum(fall * np.logspace(-15, 0, 301), floor / NOISE * 4)
+        limits = seen.min() - np.maximum(fall * np.logspace(-15, 0, 301), floor / NOISE * 4)
     else:
         limits = np.array([limit])
     linear, sublinear = (_best(x, seen, limits) for x in (rounds.astype(float), np.log(rounds)))
@@ -65,6 +65,12 @@ def fit(values: Sequence[float] | np.ndarray, limit: float | None = None) -> Rat
         first=int(rounds[0]),
         last=last,
     )
+
+
+def speed(rate: Mapping[str, Any]) -> str:
+    """A rate as a dict, in a word."""
+    linear = rate["kind"] == "linear"
+    return f"{rate['factor']:.4g}^t" if linear else f"t^-{rate['exponent']:.3g}"
 
 
 def _best(x: np.ndarray, values: np.ndarray, limits: np.ndarray) -> tuple[float, float, float]:
