@@ -41,7 +41,7 @@ def test_rates(script, tmp_path, monkeypatch, capsys):
 
 def test_descent_map(script, tmp_path, monkeypatch):
     script = script("descent_map")
-    for name, values in {"XS": [0.01, 1.0], "RHOS": [0.05, 2.6], "ROUNDS": 20}.items():
+    for name, values in {"XS": [0.003, 0.3], "RHOS": [0.01, 1.0], "ROUNDS": 60}.items():
         given = script.np.array(values) if isinstance(values, list) else values
         monkeypatch.setattr(script, name, given)
     script.main()

@@ -50,11 +50,13 @@ def fit(values: Sequence[float] | np.ndarray, limit: float | None = None) -> Rat
     seen = values[rounds]
     if limit is None:
         fall = np.abs(seen[0] - seen[-1])
-        limits = seen.min() - np.maximum(fall * np.logspace(-15, 0, 301), floor / NOISE * 4)
+        limits = seen.min() - np.maximum(fall * np.logspace(-15, 1, 321), floor / NOISE * 4)
     else:
         limits = np.array([limit])
     linear, sublinear = (_best(x, seen, limits) for x in (rounds.astype(float), np.log(rounds)))
     better = min(linear, sublinear)
+    if not np.isfinite([*linear, *sublinear]).all():
+        return None
     return Rate(
         kind="linear" if better is linear else "sublinear",
         factor=float(np.exp(linear[1])),
@@ -75,9 +77,10 @@ def speed(rate: Mapping[str, Any]) -> str:
 
 def _best(x: np.ndarray, values: np.ndarray, limits: np.ndarray) -> tuple[float, float, float]:
     """Of straight lines through log(value - limit) against x: error, slope, limit of the best."""
-    logs = np.log(values[None] - limits[:, None])  # [limits, values]
-    centered, off = x - x.mean(), logs - logs.mean(1, keepdims=True)
-    slopes = off @ centered / (centered @ centered)
-    errors = np.mean((off - slopes[:, None] * centered) ** 2, axis=1) / np.mean(off**2, axis=1)
-    best = int(np.argmin(errors))
+    with np.errstate(divide="ignore", invalid="ignore"):  # values that all are the same
+        logs = np.log(values[None] - limits[:, None])  # [limits, values]
+        centered, off = x - x.mean(), logs - logs.mean(1, keepdims=True)
+        slopes = off @ centered / (centered @ centered)
+        errors = np.mean((off - slopes[:, None] * centered) ** 2, axis=1) / np.mean(off**2, axis=1)
+    best = int(np.argmin(np.where(np.isfinite(errors), errors, np.inf)))
     return float(errors[best]), float(slopes[best]), float(limits[best])
