@@ -60,16 +60,11 @@ def carry_out(number: int, draws: int) -> dict[str, Any]:
     """All comparisons of one set, and those that were repeated."""
     started = time.perf_counter()
     lab = study.set_up(study.configure(settings(number), {}), draws)
-    rows, again = [], []
+    rows = []
     for method in study.METHODS:
         for attack in study.ATTACKS:
-            found = study.compare(lab, method, attack, study.simulate(lab, method, attack))
-            rows += found
-            doubtful = [i for i, row in enumerate(found) if abs(row["z"]) > 3]
-            if doubtful:
-                fresh = study.simulate(lab, method, attack, fresh=MORE)
-                repeated = study.compare(lab, method, attack, fresh)
-                again += [repeated[i] for i in doubtful]
+            rows += study.compare(lab, method, attack, study.simulate(lab, method, attack))
+    again = [study.repeat(lab, row, MORE) for row in rows if abs(row["z"]) > 3]
     return {
         "number": number,
         "settings": settings(number),
@@ -263,8 +258,7 @@ def main() -> None:
 
 
 def save(path: Path, found: dict[str, Any]) -> None:
-    """A line for every row of figures."""
-    text = json.dumps(found, indent=1)
+    """A line for every set."""
     sets = [json.dumps(one) for one in found["sets"]]
     text = json.dumps({**found, "sets": "SETS"}, indent=1)
     write(path, (text.replace('"SETS"', "[\n" + ",\n".join(sets) + "\n]") + "\n").encode())

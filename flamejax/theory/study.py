@@ -48,6 +48,8 @@ def configure(values: Mapping[str, Any], changes: Mapping[str, Any]) -> Config:
             raise InputError(
                 f"{key} = {short(found)}: the analysis is of {' or '.join(map(repr, known))}"
             )
+    if config.data.samples < 3:
+        raise InputError(f"data.samples = {config.data.samples}: at least 3")
     exact = monte_carlo.exactly(config, "flame", "same_value")
     for key in given.get("method", {}):
         found, needed = getattr(config.method, key), getattr(exact.method, key)
@@ -147,6 +149,14 @@ def compare(lab: Lab, method: str, attack: str, losses: np.ndarray) -> list[Row]
                 }
             )
     return rows
+
+
+def repeat(lab: Lab, row: Row, fresh: int) -> Row:
+    """The same comparison from `fresh` times as many draws, all of them new."""
+    method, attack = row["method"], row["attack"]
+    rows = compare(lab, method, attack, simulate(lab, method, attack, fresh))
+    same = {"figure": row["figure"], "model": row["model"]}
+    return next(one for one in rows if same.items() <= one.items())
 
 
 def score(estimate: Estimate, value: float) -> float:
