@@ -63,8 +63,11 @@ def problems(smoke: bool) -> dict[str, dict[str, Any]]:
         "MLP": {
             **images,
             "model": {"name": "mlp"},
-            "rounds": 100 if not smoke else 3,
-            "method": {"epsilon0": 1e-4, "max_steps": 20},
+            "rounds": 200 if not smoke else 3,
+            "method": {
+                "epsilon0": 1e-8,
+                "max_steps": 20,
+            },  # what (16) squares is small from the start
         },
     }
 
