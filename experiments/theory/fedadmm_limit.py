@@ -63,7 +63,7 @@ def main() -> None:
         x = lam / CLIENTS
         method = {"name": "flame", "lam": lam, "rho": min(0.3, 2.6 * x), "lr": 1 / (3 + lam)}
         method |= {"local_solver": "until_epsilon", "epsilon0": 1e-26, "upsilon": 0.999999}
-        rounds = int(200 * max(2.0, lam))
+        rounds = int(60 * max(5.0, lam))
         given, at, w, theta = trace(method | local, rounds, 200)
         best, one = stationary(given, lam)[0], consensus(given)
         curves[f"FLAME, λ = {lam:g}"] = at, np.linalg.norm(w - best, axis=1)
@@ -110,7 +110,7 @@ def draw(given: Problem, points: list[dict], curves: dict) -> None:
     for axes in (left, right):
         axes.grid(alpha=0.25, lw=0.6)
         axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(frameon=False, fontsize=8)
+        axes.legend(frameon=False, fontsize=8, loc="lower left")
     figure.savefig(HERE / "fedadmm_limit.png", dpi=150)
 
 

@@ -67,7 +67,7 @@ def problems(smoke: bool) -> dict[str, dict[str, Any]]:
             "method": {
                 "epsilon0": 1e-8,
                 "max_steps": 20,
-            },  # what (16) squares is small from the start
+            },  # (16) squares small numbers
         },
     }
 
@@ -101,7 +101,7 @@ def smoothness_of(settings: dict[str, Any]) -> float:
     ]
 
 
-def study(smoke: bool) -> list[tuple[dict[str, Any], fj.Result]]:
+def study(smoke: bool) -> list[dict[str, Any]]:
     found = []
     for name, settings in problems(smoke).items():
         clients, smoothness = settings["partition"]["clients"], smoothness_of(settings)
@@ -117,17 +117,18 @@ def study(smoke: bool) -> list[tuple[dict[str, Any], fj.Result]]:
             row |= {"rounds": settings["rounds"], "seconds": result.summary["seconds"]}
             row |= {key: theory[key] for key in ("conditions", "descent", "rates")}
             print(json.dumps(row), flush=True)
-            found.append((row, result))
+            curves = {energy: result.theory[energy].tolist() for energy in LINES}
+            found.append({**row, "curves": curves})
     return found
 
 
-def draw(found: list[tuple[dict[str, Any], fj.Result]]) -> None:
-    names = list(dict.fromkeys(row["problem"] for row, _ in found))
+def draw(found: list[dict[str, Any]]) -> None:
+    names = list(dict.fromkeys(row["problem"] for row in found))
     figure, grid = plt.subplots(
-        1, len(names), figsize=(11, 3.6), layout="constrained", squeeze=False
+        1, len(names), figsize=(11, 4.2), layout="constrained", squeeze=False
     )
     panels = grid[0]
-    for row, result in found:
+    for row in found:
         axes, color = panels[names.index(row["problem"])], COLORS[row["where"]]
         rounds = result.theory["round"] + 1
         for energy, line in LINES.items():
@@ -142,16 +143,16 @@ def draw(found: list[tuple[dict[str, Any], fj.Result]]) -> None:
         axes.set(title=name, xlabel="round + 1")
         axes.grid(alpha=0.25, lw=0.6)
         axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(frameon=False, fontsize=7)
+        axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.18))
     panels[0].set(ylabel="distance to the limit")
     figure.savefig(HERE / "rates.png", dpi=150)
 
 
-def table(found: list[tuple[dict[str, Any], fj.Result]]) -> str:
+def table(found: list[dict[str, Any]]) -> str:
     heads = ["problem", "lam, rho", "clients", "L", "conditions", "rounds", "(16) missed in"]
     heads += ["Lagrangian rose in", "short of Lemma 1 in", "Lagrangian", "Lyapunov function"]
     lines = [heads, ["---"] * len(heads)]
-    for row, _ in found:
+    for row in found:
         lost = [f"({c})" for c, holds in row["conditions"].items() if not holds]
         descent = row["descent"]
         lines.append(
@@ -185,7 +186,8 @@ def main() -> None:
     smoke = parser.parse_args().smoke
     found = study(smoke)
     if not smoke:
-        (HERE / "rates.json").write_text(json.dumps([row for row, _ in found], indent=1) + "\n")
+        lines = ",\n".join(json.dumps(row) for row in found)
+        (HERE / "rates.json").write_text(f"[\n{lines}\n]\n")
         (HERE / "rates.md").write_text(table(found))
         draw(found)
     print(table(found))
