@@ -130,15 +130,13 @@ def draw(found: list[dict[str, Any]]) -> None:
     panels = grid[0]
     for row in found:
         axes, color = panels[names.index(row["problem"])], COLORS[row["where"]]
-        rounds = result.theory["round"] + 1
         for energy, line in LINES.items():
-            rate, values = row["rates"][energy], result.theory[energy]
+            rate, values = row["rates"][energy], np.array(row["curves"][energy], float)
             if rate:
-                gap = values - rate["limit"]
+                far = values - rate["limit"]
+                far = np.where(far > 1e-15, far, np.nan)
                 label = f"{energy}, {row['where']}: {speed(rate)}"
-                axes.loglog(
-                    rounds, np.where(gap > 1e-15, gap, np.nan), line, color=color, label=label
-                )
+                axes.loglog(np.arange(len(far)) + 1, far, line, color=color, label=label)
     for axes, name in zip(panels, names, strict=True):
         axes.set(title=name, xlabel="round + 1")
         axes.grid(alpha=0.25, lw=0.6)
