@@ -55,6 +55,7 @@ from flamejax.engine.prepare import (
     settings_of,
 )
 from flamejax.engine.rounds import RoundInfo, Setting, State, make_evaluate, make_round
+from flamejax.engine.runs import flat, grouped, of_all_runs, stack
 from flamejax.engine.visit import Cohort
 from flamejax.engine.windows import shards
 from flamejax.errors import InputError
@@ -110,7 +111,7 @@ def build_pack(
             configs, federations, layouts, smoothness, strict=True
         )
     ]
-    settings, axes = _stack([setting for _, setting in told])
+    settings, axes = stack([setting for _, setting in told])
     settings = place(plan.mesh, settings, SETTINGS)
     slots = len(layouts[0].client)
     state, client = _start(plan, settings, axes, jnp.stack([key for key, _ in told]), slots)
@@ -156,7 +157,7 @@ def build_pack(
 
     take_measure = None
     if measure:
-        of_all = _of_all_runs(unmoved(measure), (0, axes), state, group)
+        of_all = of_all_runs(unmoved(measure), (0, axes), state, group)
         program = jax.jit(over(plan.mesh, of_all, (STATES, SETTINGS), P()))
         take_measure = lambda state: apart(program(state, settings))  # noqa: E731
 
@@ -204,31 +205,6 @@ def build_pack(
     )
 
 
-def _stack(settings: Sequence[Setting]) -> tuple[Setting, Setting]:
-    """Settings of all runs, stacked where they differ; and for every leaf 0 or, if not, None."""
-    structure = jax.tree.structure(settings[0])
-    always = (settings[0].client, settings[0].key)
-    leaves: list[Any] = []
-    axes: list[int | None] = []
-    for values in map(list, zip(*map(jax.tree.leaves, settings), strict=True)):
-        first = values[0]
-        if not any(first is x for x in always) and all(_same(first, x) for x in values):
-            leaves.append(first)
-            axes.append(None)
-            continue
-        if isinstance(first, np.ndarray) and first.ndim:  # lists of samples may differ in length
-            longest = max(map(len, values))
-            rest = [(0, 0)] * (first.ndim - 1)
-            values = [np.pad(x, [(0, longest - len(x)), *rest]) for x in values]
-        leaves.append((jnp if isinstance(first, jax.Array) else np).stack(values))
-        axes.append(0)
-    return jax.tree.unflatten(structure, leaves), jax.tree.unflatten(structure, axes)
-
-
-def _same(a: Any, b: Any) -> bool:
-    return a is b or np.array_equal(a, b)
-
-
 def _start(
     plan: Arranged, settings: Setting, axes: Setting, keys: Array, slots: int
 ) -> tuple[State, Tree]:
@@ -270,7 +246,7 @@ def _lower_rounds(
     """(states, settings, rounds) -> (states, info [R, rounds])."""
     one_round = make_round(plan.rules, bound, plan.plan.devices, plan.plan.width, plan.guests)
     many = many_rounds(one_round, plan.per_call, measure)
-    groups, of_some = _grouped(many, (0, axes, None), state, group)
+    groups, of_some = grouped(many, (0, axes, None), state, group)
 
     def all_runs(states: State, settings: Setting, rounds: Array) -> tuple[State, RoundInfo]:
         def some(states: State, number: Array) -> tuple[State, RoundInfo]:
@@ -280,7 +256,7 @@ def _lower_rounds(
             ), info
 
         states, info = lax.scan(some, states, groups)
-        return states, _flat(info)
+        return states, flat(info)
 
     on_mesh = over(plan.mesh, all_runs, (STATES, SETTINGS, P()), (STATES, P()))
     return jax.jit(on_mesh, donate_argnums=0).lower(state, settings, np.int32(0))
@@ -296,52 +272,9 @@ def _lower_evaluation(
     group: int,
 ) -> Any:
     """(states, settings, cohorts [R, D * k]) -> sums [R, D * k, ...]."""
-    of_all = _of_all_runs(gathered(scores), (0, axes, 0), state, group)
+    of_all = of_all_runs(gathered(scores), (0, axes, 0), state, group)
     on_mesh = over(plan.mesh, of_all, (STATES, SETTINGS, P(None, AXIS)), P())
     return jax.jit(on_mesh).lower(state, settings, cohorts)
-
-
-def _of_all_runs(
-    f: Callable[..., Tree], axes: tuple, state: State, group: int
-) -> Callable[..., Tree]:
-    """f for all runs: stacked inputs -> stacked [R, ...]."""
-    groups, of_some = _grouped(f, axes, state, group)
-    return lambda *of: _flat(lax.map(lambda number: of_some(number, *of), groups))
-
-
-def _grouped(
-    f: Callable[..., Tree], axes: tuple, state: State, group: int
-) -> tuple[Array, Callable[..., Tree]]:
-    """Numbers of groups of runs, and f for the runs of one: (number, stacked inputs) -> stacked."""
-    runs = len(state.round)
-
-    def of_some(number: Array, *inputs: Tree) -> Tree:
-        def pick(axis: int | None, x: Any) -> Any:
-            return x if axis is None else lax.dynamic_slice_in_dim(x, number * group, group)
-
-        parts = jax.tree.map(
-            lambda axis, x: jax.tree.map(partial(pick, axis), x),
-            axes,
-            inputs,
-            is_leaf=lambda axis: axis is None,
-        )
-        if group > 1:
-            return jax.vmap(f, in_axes=axes)(*parts)
-        # a batch axis of one would only slow the loops down
-        alone = jax.tree.map(
-            lambda axis, x: x if axis is None else jax.tree.map(lambda leaf: leaf[0], x),
-            axes,
-            parts,
-            is_leaf=lambda axis: axis is None,
-        )
-        return jax.tree.map(lambda x: x[None], f(*alone))
-
-    return jnp.arange(runs // group, dtype=jnp.int32), of_some
-
-
-def _flat(grouped: Tree) -> Tree:
-    """[groups, runs in one, ...] -> [R, ...]"""
-    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), grouped)
 
 
 def _row(stacked: Array, run: int, slot: int) -> np.ndarray:
