@@ -32,8 +32,9 @@ import numpy as np
 from flamejax.errors import InputError
 
 CHECKPOINTS = "checkpoints"
+SOMETIMES = ["theory.jsonl", "theory.png", CHECKPOINTS]  # not left by every run
 FILES = ["config.toml", "metrics.jsonl", "timings.jsonl", "clients.npz", "environment.json"]
-FILES += ["curves.png", "theory.jsonl", "theory.png", "summary.json", CHECKPOINTS]
+FILES += ["curves.png", "summary.json", *SOMETIMES]
 
 
 class Folder:

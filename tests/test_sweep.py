@@ -287,7 +287,7 @@ def test_files(done):
     assert {path.name for path in done.iterdir()} == {*shown, "runs"}
     found = {path.parent for path in done.rglob("summary.json")}
     assert {str(folder.relative_to(done / "runs")) for folder in found} == {*RUNS}
-    names = {*records.FILES} - {records.CHECKPOINTS}
+    names = {*records.FILES} - {*records.SOMETIMES}
     assert all({path.name for path in folder.iterdir()} == names for folder in found)
     whole = json.loads((done / "sweep.json").read_text())
     assert whole["grid"] == {"method.lam": [0.1, 10.0]}
