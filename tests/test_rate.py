@@ -47,6 +47,12 @@ def test_too_little_is_not_fitted():
     assert fit([np.nan] * 50) is None
 
 
+def test_no_limit_is_made_up_where_none_can_be_told():
+    straight = 5 - 0.01 * rounds
+    assert fit(straight) is None
+    assert fit(straight, 0.0) is not None
+
+
 def test_what_follows_a_gap_is_not_looked_at():
     values = 0.9**rounds
     values[300:] = np.nan

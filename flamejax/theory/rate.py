@@ -23,7 +23,8 @@ class Rate(NamedTuple):
 
 
 def fit(values: Sequence[float] | np.ndarray, limit: float | None = None) -> Rate | None:
-    """The rate of falling values, one a round from round 0 on; None if there are too few.
+    """The rate of falling values, one a round from round 0 on; None if there are too few, or too
+    few to tell a limit.
 
     limit: if it is known; otherwise each kind takes the limit that suits it best. The first tenth
     of the rounds is left out, and what is as close to the limit as rounding.
@@ -56,6 +57,8 @@ def fit(values: Sequence[float] | np.ndarray, limit: float | None = None) -> Rat
     linear, sublinear = (_best(x, seen, limits) for x in (rounds.astype(float), np.log(rounds)))
     better = min(linear, sublinear)
     if not np.isfinite([*linear, *sublinear]).all():
+        return None
+    if limit is None and better[2] == limits.min():  # any limit further away would fit as well
         return None
     return Rate(
         kind="linear" if better is linear else "sublinear",
