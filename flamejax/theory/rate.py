@@ -51,7 +51,7 @@ def fit(values: Sequence[float] | np.ndarray, limit: float | None = None) -> Rat
     seen = values[rounds]
     if limit is None:
         fall = np.abs(seen[0] - seen[-1])
-        limits = seen.min() - np.maximum(fall * np.logspace(-15, 1, 321), floor / NOISE * 4)
+        limits = seen.min() - np.maximum(fall * np.logspace(-15, 0.5, 311), floor / NOISE * 4)
     else:
         limits = np.array([limit])
     linear, sublinear = (_best(x, seen, limits) for x in (rounds.astype(float), np.log(rounds)))
