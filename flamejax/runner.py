@@ -70,10 +70,8 @@ def run(
         with progress_bar(config.rounds, quiet) as watch:
             name, model = model_of(config, own.get("model"), federation)
             per_call = rounds_per_call(config, model, federation)
-            method, smoothness = (
-                config.method.build(model),
-                smoothness_of(config, model, federation),
-            )
+            method = config.method.build(model)
+            smoothness = smoothness_of(config, model, federation)
             engine = build(config, method, model, federation, per_call, folder, smoothness)
             measure = engine.measure
             drive = Drive(
