@@ -133,6 +133,13 @@ def gap(figures: Figures) -> float | None:
     return finite((models["pm"] - models["gm"]).mean()) if "gm" in models else None
 
 
+def oracle(figures: Figures) -> float | None:
+    """The accuracy of a hybrid that knows which model is better on the test split itself, as the
+    paper's does: no choice on other samples can be better."""
+    models = figures.accuracy
+    return finite(np.maximum(models["pm"], models["gm"]).mean()) if "gm" in models else None
+
+
 def evenness(accuracy: np.ndarray) -> dict[str, float]:
     """How evenly accuracies [C] are spread over clients.
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from flamejax.config import Config
 from flamejax.engine import Facts, RoundInfo
-from flamejax.evaluate import Evaluation, Figures, finite, gap, summarize
+from flamejax.evaluate import Evaluation, Figures, finite, gap, oracle, summarize
 from flamejax.federation import Federation
 
 MODELS = ("pm", "gm", "hm")
@@ -60,6 +60,7 @@ class History:
             "nonfinite": self.nonfinite[self.rows[-1]["round"] if self.rows else 0 :],
             **summarize(evaluation.test),
             "gap": gap(evaluation.test),
+            "oracle": {"accuracy": oracle(evaluation.test)},
             "selection": {"on": self.selection, **chosen},
         }
         self.rows.append(row)
@@ -153,11 +154,11 @@ class History:
     def summary(self, facts: Facts, federation: Federation, seconds: float) -> dict[str, Any]:
         """The content of summary.json."""
         by_round = {row["round"]: row for row in self.rows}
-        keys = ("round", *MODELS, "gap", "train_loss")
+        keys = ("round", *MODELS, "gap", "oracle", "train_loss")
         last, best = None, None
         if self.rows and self.best:
-            last = {key: self.rows[-1][key] for key in keys}
-            best = {key: by_round[self.best[0]][key] for key in keys}
+            last = {key: self.rows[-1].get(key) for key in keys}
+            best = {key: by_round[self.best[0]].get(key) for key in keys}
             best["chosen_on"] = self.selection
         return {
             "rounds": self.rounds,

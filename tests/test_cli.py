@@ -186,7 +186,7 @@ def test_metrics_hold_a_line_per_round_and_no_clock(first):
     rows = lines(first / "metrics.jsonl")
     assert [row["round"] for row in rows] == [1, 2, 3]
     for row in rows:
-        names = {"round", "bytes", "train_loss", "nonfinite", "gap", "selection"}
+        names = {"round", "bytes", "train_loss", "nonfinite", "gap", "oracle", "selection"}
         assert set(row) == {*names, *MODELS}
         assert set(row["pm"]) == FIGURES
         assert 0 <= row["pm"]["accuracy"] <= 1

@@ -1,0 +1,40 @@
+"""What an experiment found: a comparison of methods for every data set, partition and point."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from flamejax.comparison import Comparison
+
+FORMS = ("standard", "published")  # of methods: as their authors define them, as they were run
+
+
+class Group(NamedTuple):
+    """Methods on the same clients."""
+
+    data: str  # "mnist", ...
+    partition: str  # as experiments name it: "hybrid", "q2", ...
+    point: dict[str, Any]  # key path -> value in a grid, e.g. {"method.lam": 3.0}; may be empty
+    comparison: Comparison  # a row and curves for each method
+
+
+class Experiment(NamedTuple):
+    """What an experiment found out.
+
+    kind: what it is about, and so how it is shown: "table", "curves", "fairness", "robustness" or
+    "trend". forms: of the methods in it, of FORMS. missing: names of runs that are not done.
+    about: "command", "seconds" (of all runs), "environment", "rounds", "config" (its base).
+    """
+
+    name: str
+    title: str
+    kind: str
+    forms: list[str]
+    groups: list[Group]
+    missing: list[str]
+    about: dict[str, Any]
+
+
+def form(row: dict[str, Any]) -> str:
+    """The form of a comparison's row: FLAME's two are called `paper` and `published`."""
+    return "published" if row["preset"] == "published" else "standard"
