@@ -22,19 +22,16 @@ class Experiment(NamedTuple):
     """What an experiment found out.
 
     kind: what it is about, and so how it is shown: "table", "curves", "fairness", "robustness" or
-    "trend". forms: of the methods in it, of FORMS. missing: names of runs that are not done.
+    "trend". forms: form -> labels of the comparisons' rows that belong to it; a method with one
+    form only (multi-Krum) belongs to both. missing: names of runs that are not done.
     about: "command", "seconds" (of all runs), "environment", "rounds", "config" (its base).
     """
 
     name: str
     title: str
     kind: str
-    forms: list[str]
+    forms: dict[str, list[str]]
     groups: list[Group]
     missing: list[str]
     about: dict[str, Any]
 
-
-def form(row: dict[str, Any]) -> str:
-    """The form of a comparison's row: FLAME's two are called `paper` and `published`."""
-    return "published" if row["preset"] == "published" else "standard"
