@@ -24,6 +24,10 @@ def add_settings(command: argparse.ArgumentParser, help_on_set: str) -> None:
     command.add_argument(
         "config", nargs="?", metavar="CONFIG.toml", help="settings; default: built in"
     )
+    add_changes(command, help_on_set)
+
+
+def add_changes(command: argparse.ArgumentParser, help_on_set: str) -> None:
     command.add_argument(
         "--set",
         action="append",
@@ -39,10 +43,17 @@ def settings(options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any
     from flamejax import config as configs
 
     values: dict[str, Any] = {} if options.config is None else configs.load(options.config)
+    return values, changes_of(options)
+
+
+def changes_of(options: argparse.Namespace) -> dict[str, Any]:
+    """The values of --set."""
+    from flamejax import config as configs
+
     changes: dict[str, Any] = {}
     for assignment in options.assignments:
         configs.override(changes, assignment)
-    return values, changes
+    return changes
 
 
 def picture_path(name: str) -> Path:

@@ -11,7 +11,16 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
-from flamejax import __version__, catalog, cli_bench, cli_data, cli_theory, hosts, registry
+from flamejax import (
+    __version__,
+    catalog,
+    cli_bench,
+    cli_data,
+    cli_experiment,
+    cli_theory,
+    hosts,
+    registry,
+)
 from flamejax.arguments import BAD_INPUT, DONE, FAILED, INTERRUPTED, Parser, add_settings, settings
 from flamejax.errors import InputError, RunError
 
@@ -106,6 +115,7 @@ def parser() -> Parser:
     )
     sweep.set_defaults(action=sweep_command)
 
+    cli_experiment.add(commands)
     cli_data.add(commands)
     cli_bench.add(commands)
     cli_theory.add(commands)

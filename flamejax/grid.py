@@ -29,7 +29,7 @@ class Run(NamedTuple):
     @property
     def path(self) -> Path:
         """Its results folder, below that of the sweep."""
-        return Path("runs", _folder(self.point), f"seed{self.config.seed}")
+        return Path("runs", folder_of(self.point), f"seed{self.config.seed}")
 
     def __str__(self) -> str:
         return ", ".join([*map(assignment, self.point.items()), f"seed {self.config.seed}"])
@@ -47,15 +47,15 @@ def plan(
     laid key by key. `changes` are laid over the rest, and then the point's values.
     """
     base = dict(values_of(config))
-    axes = _axes("", base.pop("grid", None), base.pop("seeds", None))
-    axes |= _axes("--", grid, seeds)
+    axes = axes_of("", base.pop("grid", None), base.pop("seeds", None))
+    axes |= axes_of("--", grid, seeds)
     _check(axes, changes)
     own = axes.pop("seed", [None])  # None: the config's
     runs: list[Run] = []
     for values in product(*axes.values()):
         changed = changes
         for key, value in zip(axes, values, strict=True):
-            changed = _put(changed, key, key.split("."), value)
+            changed = put(changed, key, key.split("."), value)
         for seed in own:
             made = make(lay_over(base, changed if seed is None else {**changed, "seed": seed}))
             runs.append(Run({key: _at(made, key) for key in axes}, made))
@@ -83,7 +83,7 @@ def assignment(item: tuple[str, Any]) -> str:
     return f"{item[0]} = {text(item[1])}"
 
 
-def _axes(dashes: str, grid: Any, seeds: Any) -> Axes:
+def axes_of(dashes: str, grid: Any, seeds: Any) -> Axes:
     """A grid and seeds from one place, the command or the file; seeds are the values of "seed"."""
     axes: Axes = {}
     for key, given in _pairs(f"{dashes}grid", grid):
@@ -156,14 +156,14 @@ def _check(axes: Axes, changes: Mapping[str, Any]) -> None:
             raise InputError(f"{key} is in the grid and set to {said}; leave out one")
 
 
-def _put(values: Mapping[str, Any], key: str, parts: Sequence[str], value: Any) -> dict[str, Any]:
+def put(values: Mapping[str, Any], key: str, parts: Sequence[str], value: Any) -> dict[str, Any]:
     """The nested values with one more, which is at `parts`, the last of the path `key`."""
     first, *rest = parts
     if rest:
         inner = values.get(first, {})
         if not isinstance(inner, Mapping):
             raise InputError(f"--grid {key}: {registry.short(first)} is a value, not a table")
-        value = _put(inner, key, rest, value)
+        value = put(inner, key, rest, value)
     return {**values, first: value}
 
 
@@ -171,7 +171,7 @@ def _at(config: Config, key: str) -> Any:
     return reduce(getattr, key.split("."), config)
 
 
-def _folder(point: Mapping[str, Any]) -> str:
+def folder_of(point: Mapping[str, Any]) -> str:
     """A name that is safe in all file systems, and another for every other point."""
     words = [f"{key}={quote(text(value), safe='+')}" for key, value in point.items()]
     name = ",".join(words)

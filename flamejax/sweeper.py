@@ -8,8 +8,6 @@ back from these folders. So a sweep that was interrupted goes on where it stoppe
 from __future__ import annotations
 
 import json
-import sys
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,16 +17,14 @@ from flamejax import records, registry
 from flamejax.config import Config
 from flamejax.errors import InputError
 from flamejax.federation import assemble
-from flamejax.folders import claim, clear, ended, outcome, reached
+from flamejax.folders import claim
 from flamejax.given import take_own
-from flamejax.grid import Run, plan
-from flamejax.records import Record
+from flamejax.grid import plan
+from flamejax.many import Job, carry_out
 from flamejax.report import sweep_figures as pictures
 from flamejax.report.comparison_figures import png
 from flamejax.report.sheet import table_csv
-from flamejax.report.terminal import announce
 from flamejax.swept import Sweep, gather
-from flamejax.together import fit_together, run_together, structure
 from flamejax.types import Dataset, Model
 
 FILES = ["runs", "table.md", "table.csv", "heatmap.png", "sweep.json"]
@@ -78,30 +74,13 @@ def sweep_all(
     most = _most(pack)
     axes, runs = plan(config, changes, grid, seeds)
     with claim(None if out is None else Path(out), FILES, reusable=not own) as root:
-        found = [ended(run.config, root / run.path) for run in runs]  # before the first one starts
-        todo = [number for number, record in enumerate(found) if record is None]
-        _check_clients([runs[number].config for number in todo], own.get("data"))
-        shapes = [structure(run.config) for run in runs]
-        rounds = {number: reached(runs[number].config, root / runs[number].path) for number in todo}
-        packs = _packs(runs, shapes, rounds, most, own)
-        if not quiet:
-            print(_outline(len(runs), [shapes[n] for n in todo], packs), file=sys.stderr)
-        try:
-            for numbers in packs:
-                pack_runs = [runs[number] for number in numbers]
-                _announce(pack_runs, found, quiet)
-                done = _carry_out(pack_runs, root, rounds[numbers[0]] > 0, own, quiet)
-                for number, record in zip(numbers, done, strict=True):
-                    found[number] = record
-            order = {shape: number for number, shape in enumerate(dict.fromkeys(shapes))}
-            programs = [order[shape] for shape in shapes]
-            result = gather(axes, runs, [r for r in found if r is not None], programs)
-            if out is not None:
-                folders = [[str(runs[number].path) for number in numbers] for numbers in packs]
-                _write(root, result, runs[0].config, folders, figure)
-        except KeyboardInterrupt:
-            number = sum(ended(run.config, root / run.path) is not None for run in runs)
-            raise KeyboardInterrupt(f"{number} of {len(runs)} runs are done") from None
+        jobs = [Job(str(run), run.config, root / run.path) for run in runs]
+        check = partial(_check_clients, data=own.get("data"))
+        found, programs, packs = carry_out(jobs, most, own, quiet, check=check)
+        result = gather(axes, runs, found, programs)
+        if out is not None:
+            folders = [[str(runs[number].path) for number in numbers] for numbers in packs]
+            _write(root, result, runs[0].config, folders, figure)
     return result
 
 
@@ -123,57 +102,6 @@ def _check_clients(configs: Sequence[Config], data: Dataset | None) -> None:
     kinds = {c.model_dump_json(include={"data", "partition", "attack"}): c for c in configs}
     for config in kinds.values() if len(kinds) > 1 else ():
         assemble(config, data)
-
-
-def _packs(
-    runs: Sequence[Run],
-    shapes: Sequence[str],
-    rounds: Mapping[int, int],
-    most: int | None,
-    own: Mapping[str, Any],
-) -> list[list[int]]:
-    """Which runs are carried out at once: of one structure, from the same round on, and of those
-    about equally many. rounds: those from which the runs that are to do go on."""
-    groups: dict[tuple[str, int], list[int]] = {}
-    for number, start in rounds.items():
-        groups.setdefault((shapes[number], start), []).append(number)
-    packs = []
-    for group in groups.values():
-        limit = most or (fit_together(runs[group[0]].config, **own) if len(group) > 1 else 1)
-        size = -(-len(group) // -(-len(group) // limit))
-        packs += [group[start : start + size] for start in range(0, len(group), size)]
-    return packs
-
-
-def _outline(runs: int, shapes: Sequence[str], packs: Sequence[Sequence[int]]) -> str:
-    """What is to be done, in one line; shapes: those of the runs that are to do."""
-    said = f"{runs} run{'s' * (runs > 1)}"
-    if len(shapes) < runs:
-        said += f", {runs - len(shapes) if shapes else 'all'} of them done already"
-    if not shapes:
-        return said
-    sizes = Counter(shapes).values()
-    least, most = min(sizes), max(sizes)
-    each = " each" if len(sizes) > 1 else ""
-    share = f"{most} run{'s' * (most > 1)}{each}" if least == most else f"{least} to {most} runs"
-    said += f": {len(sizes)} program{'s' * (len(sizes) > 1)} for {share}"
-    return said + (f", {max(map(len, packs))} at a time" if len(packs) > len(sizes) else "")
-
-
-def _announce(pack: Sequence[Run], found: Sequence[Record | None], quiet: bool) -> None:
-    done = sum(record is not None for record in found)
-    what = f"run {done + 1}" if len(pack) == 1 else f"runs {done + 1} to {done + len(pack)}"
-    announce(what, done, len(found), str(pack[0]) if len(pack) == 1 else "", quiet)
-
-
-def _carry_out(
-    pack: Sequence[Run], root: Path, going_on: bool, own: Mapping[str, Any], quiet: bool
-) -> list[Record]:
-    folders = [root / run.path for run in pack]
-    for folder in folders if not going_on else ():
-        clear(folder)
-    failures = run_together([run.config for run in pack], folders, quiet, **own)
-    return [outcome(*ending) for ending in zip(folders, failures, strict=True)]
 
 
 def _write(

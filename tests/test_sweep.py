@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 import flamejax as fj
 from flamejax import config as configs
-from flamejax import folders, records, sweeper
+from flamejax import folders, many, records
 from flamejax.cli import main
 from flamejax.errors import RunError
 from flamejax.grid import plan
@@ -85,7 +85,7 @@ def packs(monkeypatch) -> list[list[str]]:
             failures.append(RunError("diverged") if bad else None)
         return failures
 
-    monkeypatch.setattr(sweeper, "run_together", run_together)
+    monkeypatch.setattr(many, "run_together", run_together)
     return noted
 
 
@@ -178,7 +178,7 @@ def test_what_shares_a_program():
 
 
 def test_packs_are_of_one_structure_and_even(tmp_path, packs, monkeypatch):
-    monkeypatch.setattr(sweeper, "fit_together", lambda config: 3)
+    monkeypatch.setattr(many, "fit_together", lambda config: 3)
     words = ["--grid", "method.batch=10,20", "method.lam=1,2", "--seeds", "0,1"]
     assert main([*COMMAND, *words, "--out", str(tmp_path / "auto")]) == 0
     assert [len(pack) for pack in packs] == [2, 2, 2, 2]
@@ -203,7 +203,7 @@ def test_packs_are_of_one_structure_and_even(tmp_path, packs, monkeypatch):
     ],
 )
 def test_outline(runs, shapes, packs, said):
-    assert sweeper._outline(runs, shapes, [[0] * size for size in packs]) == said
+    assert many.outline(runs, shapes, [[0] * size for size in packs]) == said
 
 
 # --- what is refused
@@ -444,7 +444,7 @@ def test_runs_with_checkpoints_go_on_from_there(tmp_path, monkeypatch):
         noted.append([[path.name for path in out.glob("checkpoints/*")] for out in outs])
         return run_together(configs, outs, quiet)
 
-    monkeypatch.setattr(sweeper, "run_together", note)
+    monkeypatch.setattr(many, "run_together", note)
     assert main([*command, "method.lam=1,2,3"]) == 0
     assert noted == [[["round-000002"]] * 2, [[]]]  # the new point for itself
     assert [(folder / "metrics.jsonl").read_text() for folder in folders] == metrics
