@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -54,6 +56,24 @@ def changes_of(options: argparse.Namespace) -> dict[str, Any]:
     for assignment in options.assignments:
         configs.override(changes, assignment)
     return changes
+
+
+def say(what: object, code: int) -> int:
+    print(f"flamejax: {' '.join(str(what).split())}", file=sys.stderr)
+    return code
+
+
+def continues(stopped: KeyboardInterrupt, options: argparse.Namespace, out: Path) -> int:
+    """Say what of several runs is done, and how to go on."""
+    same = "the same command" if options.out else f"the same command with --out {out}"
+    done = f"; {stopped}, and {same} continues" if stopped.args else " before the first run"
+    return say(f"interrupted{done}", INTERRUPTED if stopped.args else FAILED)
+
+
+def ended(runs: Iterable[Mapping[str, Any]]) -> int:
+    """The exit code of several runs; those that diverged are named."""
+    diverged = [run["name"] for run in runs if run["status"] != "finished"]
+    return say(f"diverged: {'; '.join(diverged)}", FAILED) if diverged else DONE
 
 
 def picture_path(name: str) -> Path:

@@ -9,7 +9,7 @@ import shlex
 import signal
 import sys
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from flamejax import (
     __version__,
@@ -21,7 +21,18 @@ from flamejax import (
     hosts,
     registry,
 )
-from flamejax.arguments import BAD_INPUT, DONE, FAILED, INTERRUPTED, Parser, add_settings, settings
+from flamejax.arguments import (
+    BAD_INPUT,
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    Parser,
+    add_settings,
+    continues,
+    ended,
+    say,
+    settings,
+)
 from flamejax.errors import InputError, RunError
 
 SEEDS = "e.g. 0,1,2; default: the config's seed"
@@ -184,11 +195,11 @@ def main(arguments: list[str] | None = None) -> int:
             listen()
         return options.action(options)
     except InputError as error:
-        return _say(error, BAD_INPUT)
+        return say(error, BAD_INPUT)
     except RunError as error:
-        return _say(error, FAILED)
+        return say(error, FAILED)
     except KeyboardInterrupt:
-        return _say("interrupted", FAILED)
+        return say("interrupted", FAILED)
 
 
 def listen() -> None:
@@ -202,11 +213,6 @@ def listen() -> None:
     if not logger.handlers:
         logger.addHandler(Shown())
     logger.setLevel(logging.INFO)
-
-
-def _say(what: object, code: int) -> int:
-    print(f"flamejax: {' '.join(str(what).split())}", file=sys.stderr)
-    return code
 
 
 def list_command(options: argparse.Namespace) -> int:
@@ -227,7 +233,7 @@ def run_command(options: argparse.Namespace) -> int:
         if options.config or options.assignments or out is None:
             raise InputError("--resume goes with --out DIR alone: the run there has its settings")
         if (there := records.read(out)) and there.summary["status"] == "finished":
-            return _say(f"{out} is finished: nothing to resume", DONE)
+            return say(f"{out} is finished: nothing to resume", DONE)
     else:
         values, changes = settings(options)
         config = configs.make(configs.lay_over(values, changes))
@@ -257,9 +263,9 @@ def run_command(options: argparse.Namespace) -> int:
     except KeyboardInterrupt as stopped:
         if stopped.args:
             goes_on = f"flamejax run --resume --out {shlex.quote(str(out))}"
-            return _say(f"interrupted after {stopped}; {goes_on} continues", INTERRUPTED)
+            return say(f"interrupted after {stopped}; {goes_on} continues", INTERRUPTED)
         found = f"; what was measured is in {out}" if out.exists() else " before the first round"
-        return _say(f"interrupted{found}", FAILED)
+        return say(f"interrupted{found}", FAILED)
     if place and place.rank > 0:
         return DONE
     if options.against != "rounds":
@@ -284,10 +290,10 @@ def compare_command(options: argparse.Namespace) -> int:
     try:
         comparison = compare_all(values, changes, {}, *lists, out, options.quiet, options.against)
     except KeyboardInterrupt as stopped:
-        return _continues(stopped, options, out)
+        return continues(stopped, options, out)
     if not options.quiet:
         show(sheet(comparison), out)
-    return _ended(comparison.runs)
+    return ended(comparison.runs)
 
 
 def sweep_command(options: argparse.Namespace) -> int:
@@ -303,23 +309,10 @@ def sweep_command(options: argparse.Namespace) -> int:
     try:
         found = sweep_all(values, changes, {}, *asked, out, options.quiet, options.figure)
     except KeyboardInterrupt as stopped:
-        return _continues(stopped, options, out)
+        return continues(stopped, options, out)
     if not options.quiet:
         show(sheet(found), out)
-    return _ended(found.runs)
-
-
-def _continues(stopped: KeyboardInterrupt, options: argparse.Namespace, out: Path) -> int:
-    """Say what of several runs is done, and how to go on."""
-    same = "the same command" if options.out else f"the same command with --out {out}"
-    done = f"; {stopped}, and {same} continues" if stopped.args else " before the first run"
-    return _say(f"interrupted{done}", INTERRUPTED if stopped.args else FAILED)
-
-
-def _ended(runs: list[dict[str, Any]]) -> int:
-    """The exit code of several runs; those that diverged are named."""
-    diverged = [run["name"] for run in runs if run["status"] != "finished"]
-    return _say(f"diverged: {'; '.join(diverged)}", FAILED) if diverged else DONE
+    return ended(found.runs)
 
 
 def entry() -> NoReturn:
@@ -334,7 +327,7 @@ def entry() -> NoReturn:
     except OSError as error:  # mostly nowhere to print to, and so nowhere to flush to at the end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         gone = isinstance(error, BrokenPipeError)  # the reader, as in `flamejax list | true`
-        code = FAILED if gone else _say(error, FAILED)
+        code = FAILED if gone else say(error, FAILED)
     sys.exit(code)
 
 

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from flamejax.arguments import DONE, add_changes, changes_of
+from flamejax.arguments import DONE, add_changes, changes_of, continues, ended
 from flamejax.errors import InputError
 
 FORMS = ("standard", "published")
@@ -82,8 +82,8 @@ def experiment_command(options: argparse.Namespace) -> int:
             print(f"{name:<17} {title}")
         return DONE
     for option in ("rounds", "jobs"):
-        if (getattr(options, option) or 1) < 1:
-            raise InputError(f"--{option} {getattr(options, option)} should be at least 1")
+        if (given := getattr(options, option)) is not None and given < 1:
+            raise InputError(f"--{option} {given} should be at least 1")
     from flamejax import experimenter
 
     choice = Choice(
@@ -100,4 +100,8 @@ def experiment_command(options: argparse.Namespace) -> int:
     if options.dry_run:
         print(experimenter.outlook(plan, out, options.jobs))
         return DONE
-    return experimenter.carry_out_and_show(plan, out, options.quiet, options.jobs)
+    try:
+        found = experimenter.experiment(plan, out, options.quiet, options.jobs)
+    except KeyboardInterrupt as stopped:
+        return continues(stopped, options, out)
+    return ended(run for group in found.groups for run in group.comparison.runs)

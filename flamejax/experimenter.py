@@ -108,9 +108,3 @@ def _check_data(configs: Sequence[Config]) -> None:
 
 def _here(name: str, store: Any) -> bool:
     return name == "mnist_mini" or store.find(name) is not None
-
-
-def carry_out_and_show(plan: Plan, out: Path, quiet: bool, processes: int) -> int:
-    found = experiment(plan, out, quiet, processes)
-    print(found.missing)
-    return 0
