@@ -82,14 +82,14 @@ class Order(NamedTuple):
     ) -> Iterable[str]:
         ties = sum(not all(map(_clear, cases[where])) for where in held)
         where = _data([unit[0] for unit in self.units(places)])
-        yield f"{_of(held, cases, self.noun)} {where}" + (f", {ties} of them ties" if ties else "")
+        yield f"{_of(held, cases, self.noun)} {where}" + (f", {ties} tied" if ties else "")
         if failed := [where for where in cases if where not in held]:
             yield f"except {_some(failed)}"
         single = [m[0].mean for m in cases.values() if len(m) == 1 and math.isfinite(m[0].mean)]
         if single:
-            yield f"margins {min(single):+.4f} to {max(single):+.4f}"
-        if self.honest:
-            yield f"of the honest HM {_of(*self._count(places, self.honest)[:2], self.noun)}"
+            yield f"margins {min(single):+z.4f} to {max(single):+z.4f}"
+        if self.honest and (honest := self._count(places, self.honest)[:2])[1]:
+            yield f"of the honest HM {_of(*honest, self.noun)}"
         if left_out:
             yield f"{len(left_out)} not judged ({left_out[0]})"
 
@@ -114,7 +114,7 @@ class Average(NamedTuple):
         mean, paper = _mean(ours), _mean(theirs) if len(theirs) == len(ours) else printed
         within = mean * paper > 0 and 0.5 <= mean / paper <= 2
         verdict = "reproduced" if within else "partly" if mean * paper > 0 else "not reproduced"
-        said = [f"{mean:+.1f} {self.unit}, mean of {len(ours)} rows {_data(judged)}"]
+        said = [f"{mean:+.1f} {self.unit}, mean of {_many(len(ours), 'rows')} {_data(judged)}"]
         said.append(f"the paper's text {printed:+.1f}")
         if len(theirs) == len(ours):
             said[-1] += f", its table {paper:+.1f} on these rows"
@@ -141,7 +141,11 @@ def _name(unit: Unit) -> str:
 
 
 def _of(held: Sequence[str], cases: dict[str, Margins], noun: str) -> str:
-    return f"{len(held)} of {len(cases)} {noun}"
+    return f"{len(held)} of {_many(len(cases), noun)}"
+
+
+def _many(number: int, noun: str) -> str:
+    return f"{number} {noun if number != 1 else noun[:-1]}"
 
 
 def _some(names: Sequence[str]) -> str:
