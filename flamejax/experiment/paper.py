@@ -52,14 +52,11 @@ def table() -> dict[tuple[str, str], dict[str, Figures]]:
         with path.open(encoding="utf-8", newline="") as file:
             for row in csv.DictReader(file):
                 place = row.pop("data"), row.pop("partition")
-                found[place] = {method: _figures(method, row) for method in _methods(row)}
-    except (OSError, UnicodeError, ValueError, KeyError, AttributeError, csv.Error) as error:
+                methods = dict.fromkeys(column.partition("_")[0] for column in row)
+                found[place] = {method: _figures(method, row) for method in methods}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, csv.Error) as error:
         raise InputError(f"{path}: cannot be read ({error!r}): install flamejax again") from None
     return found
-
-
-def _methods(row: Mapping[str, str]) -> set[str]:
-    return {column.partition("_")[0] for column in row}
 
 
 def _figures(method: str, row: Mapping[str, str]) -> Figures:
