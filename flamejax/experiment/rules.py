@@ -87,7 +87,8 @@ class Order(NamedTuple):
             yield f"except {_some(failed)}"
         single = [m[0].mean for m in cases.values() if len(m) == 1 and math.isfinite(m[0].mean)]
         if single:
-            yield f"margins {min(single):+z.4f} to {max(single):+z.4f}"
+            ends = [f"{value:+z.4f}" for value in (min(single), max(single))]
+            yield f"margins {' to '.join(dict.fromkeys(ends))}"
         if self.honest and (honest := self._count(places, self.honest)[:2])[1]:
             yield f"of the honest HM {_of(*honest, self.noun)}"
         if left_out:
