@@ -34,3 +34,4 @@ class Experiment(NamedTuple):
     groups: list[Group]
     missing: list[str]
     about: dict[str, Any]
+
