@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sysconfig
 from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
@@ -14,6 +13,7 @@ from flamejax import registry
 from flamejax.complaints import one_line
 from flamejax.config import lay_over, load
 from flamejax.errors import InputError
+from flamejax.experiment.shelf import shelf
 from flamejax.given import SEEDS, listed, read_seed
 from flamejax.grid import Axes, assignment, axes_of, folder_of, put
 from flamejax.plan import Run, plan
@@ -69,14 +69,6 @@ class Choice(NamedTuple):
     seeds: str | None = None
     rounds: int | None = None
     smoke: bool = False
-
-
-def shelf() -> Path:
-    """The folder of experiments: beside the package in a checkout, else where it was installed."""
-    for place in (Path(__file__).parents[2], Path(sysconfig.get_path("data")) / "share/flamejax"):
-        if (place / "experiments/table2.toml").exists():
-            return place / "experiments"
-    raise InputError("the folder of experiments is not there; install flamejax again")
 
 
 def names() -> dict[str, str]:
