@@ -14,14 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import tomli_w
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    SerializeAsAny,
-    ValidationError,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny, ValidationError
 
 from flamejax import registry
 from flamejax.complaints import dotted, one_line
@@ -159,6 +152,11 @@ class Recorded(Section):
     # also the Moreau envelope at w, by at most so many gradient steps of each client, each of them
     # another pass; 0: not
     prox_steps: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    log: str = "none"  # where figures go, too: "tensorboard", "wandb" or "tensorboard,wandb"
+
+    @property
+    def loggers(self) -> list[str]:
+        return [*dict.fromkeys(name.strip() for name in self.log.split(","))]
 
 
 class Checkpoint(Section):
@@ -260,6 +258,7 @@ def make(values: Mapping[str, Any]) -> Config:
         ("partitions", config.partition.name, "partition.name"),
         ("models", config.model.name, "model.name"),
         ("datasets", config.data.name, "data.name"),
+        *(("loggers", name, "record.log") for name in config.record.loggers),
     ):
         registry.check(kind, name, key)
     selected, clients = config.participation.clients_per_round, config.partition.clients

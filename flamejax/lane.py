@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from flamejax import checkpoints, hosts
+from flamejax import checkpoints, hosts, loggers
 from flamejax.checkpoints import Checkpoint, Snapshot
 from flamejax.config import Config
 from flamejax.engine import Facts, RoundInfo
@@ -108,6 +108,8 @@ class Lane:
             self.folder.write_lines("timings.jsonl", self._timings)
             if self.history.theory:
                 self.folder.write_lines("theory.jsonl", self.history.theory)
+        place = self.folder.path if self.folder is not None else None
+        self._loggers = loggers.open_all(config, self._names, place, self.history.rows)
 
     def measured(self, found: Measured) -> None:
         """Take note of the theory's quantities before the first round."""
@@ -148,6 +150,7 @@ class Lane:
         row = self.history.evaluated(self._loss, found)
         if self.folder is not None:
             self.folder.append("metrics.jsonl", row)
+        self._loggers.row(row)
         return row
 
     def timed(self, timing: Mapping[str, Any]) -> None:
@@ -193,11 +196,13 @@ class Lane:
             from flamejax.report.curves import png
 
             self.folder.write_arrays("clients.npz", result.clients)
-            if len(result.metrics["round"]):
-                self.folder.write("curves.png", png(result))
+            curves = self.folder.path / "curves.png" if self.history.rows else None
+            if curves:
+                self.folder.write(curves.name, png(result))
             if len(self.history.theory) > 1:
                 self.folder.write("theory.png", theory_figures.png(result))
             self.folder.write_json("summary.json", result.summary)
+            self._loggers.close(result.summary, curves)  # at last: it may wait for a network
         return result
 
     def _theory(self) -> dict[str, Any]:

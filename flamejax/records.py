@@ -8,6 +8,8 @@ environment.json  versions, backend, commit
 curves.png        accuracy and loss against rounds, or bytes sent
 theory.jsonl      with record.theory: the Lagrangian and what belongs to it, a line per round,
 theory.png        and their picture
+tensorboard/      with record.log: events for TensorBoard,
+wandb/            and what Weights & Biases keeps
 profile/          with --profile: a trace of one round, and what its stages cost
 checkpoints/      what the run needs to go on
 summary.json      written last: a folder without it is not a result
@@ -32,7 +34,8 @@ import numpy as np
 from flamejax.errors import InputError
 
 CHECKPOINTS = "checkpoints"
-SOMETIMES = ["theory.jsonl", "theory.png", CHECKPOINTS]  # not left by every run
+# not left by every run
+SOMETIMES = ["theory.jsonl", "theory.png", "tensorboard", "wandb", CHECKPOINTS]
 FILES = ["config.toml", "metrics.jsonl", "timings.jsonl", "clients.npz", "environment.json"]
 FILES += ["curves.png", "summary.json", *SOMETIMES]
 

@@ -87,6 +87,11 @@ _ENTRIES: dict[str, dict[str, tuple[Any, str]]] = {
         "cnn_femnist": ("flamejax.models.cnn:cnn_femnist", "conv 32 (7x7), conv 64, 62 outputs"),
         "linear": ("flamejax.models.dense:linear", "linear regression, squared loss"),
     },
+    "loggers": {
+        "none": ("flamejax.loggers:Logger", "only the files of a run"),
+        "tensorboard": ("flamejax.loggers.tensorboard:TensorBoard", "its event files"),
+        "wandb": ("flamejax.loggers.wandb:WandB", "Weights & Biases, online or offline"),
+    },
 }
 
 KINDS = tuple(_ENTRIES)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from flamejax import hosts, models, registry
+from flamejax import hosts, loggers, models, registry
 from flamejax.config import Config, lay_over, load, make
 from flamejax.engine import RoundInfo, State, build
 from flamejax.engine.compile import common_trees
@@ -63,6 +63,7 @@ def run(
         raise InputError("profile = True needs out, a folder for the trace")
     if folder is not None and not resume and hosts.rank() == 0:
         check_free(folder)
+    loggers.check(config, folder)
     quiet = quiet or hosts.rank() > 0
     with precision(config), _stop_requests() as stop:
         started = time.perf_counter()
@@ -124,6 +125,7 @@ def run_together(
     folder. Where all folders have checkpoints of the same round, they go on from there; otherwise
     they should be empty. Returns why a run failed, or None."""
     own = {name: x for name, x in (("data", data), ("model", model)) if x is not None}
+    loggers.check(configs[0], outs[0])
     with precision(configs[0]), _stop_requests() as stop:
         started = time.perf_counter()
         found = list(_assemble_all(configs, data, quiet))
