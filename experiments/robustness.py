@@ -16,7 +16,7 @@ import matplotlib.pyplot as plt
 
 import flamejax as fj
 from flamejax.config import lay_over, load, override
-from flamejax.report.comparison_figures import COLORS
+from flamejax.report.palette import COLORS
 
 CONFIG = Path(__file__).parents[1] / "configs" / "mnist_hybrid_robustness.toml"
 ATTACKS = ("label_poison", "same_value", "sign_flip", "gaussian")
