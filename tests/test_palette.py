@@ -70,7 +70,7 @@ def test_a_method_keeps_its_hue():
     alone, first, second, third = *colors("flame"), *colors("ditto", "flame", "flame")
     hue = [rgb_to_hsv(color)[0] for color in (alone, second, third)]
     assert alone == second != third != first
-    assert alone == to_rgb(color("flame"))
+    np.testing.assert_allclose(alone, to_rgb(color("flame")))
     np.testing.assert_allclose(hue, hue[0], atol=1e-6)
     assert len(set(colors("mine", "yours", *registry.names("methods")))) == 2 + len(
         registry.names("methods")
@@ -81,7 +81,6 @@ def test_shades_go_from_light_to_dark():
     for hue in COLORS.values():
         light = [lab(linear(shade[:3]))[0] for shade in shades(hue, 5)]
         assert (np.diff(light) < -2.3).all()
-    assert shades("#c1440e", 1) == ["#c1440e"]
 
 
 def test_the_band_is_a_sample_standard_deviation_and_one_seed_has_none():

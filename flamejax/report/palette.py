@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap, to_rgb
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from flamejax import records
@@ -29,7 +29,7 @@ COLORS = {
     "fedadmm": "#7b4fa0",
     "fedavg": "#222222",
     "fedprox": "#7c8935",
-    "per_fedavg": "#d38301",
+    "per_fedavg": "#d28201",
     "lp_proj": "#0c4672",
     "flame_lp_proj": "#d556a0",
     "local": "#825831",
@@ -40,7 +40,9 @@ MARKERS = "osD^vP*X"
 LINES = {"pm": "-", "gm": "--", "hm": ":"}
 MODEL_NAMES = {"pm": "PM, personalized", "gm": "GM, global", "hm": "HM, hybrid"}
 BAND = "\u00b1 one standard deviation over seeds"
-PAPER = {  # for pictures in the size in which they are printed, 7.2 inches being a page's width
+PAPER: dict[
+    Any, Any
+] = {  # for pictures in the size in which they are printed, 7.2 inches being a page's width
     "font.size": 8,
     "axes.titlesize": 8,
     "axes.labelsize": 8,
@@ -61,7 +63,10 @@ METADATA: dict[str, dict[str, Any]] = {
     "svg": {"Date": None, "Creator": None},
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
-FILES = {"svg.hashsalt": "flamejax", "pdf.fonttype": 42}  # fonts that publishers take
+FILES: dict[Any, Any] = {
+    "svg.hashsalt": "flamejax",
+    "pdf.fonttype": 42,
+}  # fonts that publishers take
 
 
 class Style(NamedTuple):
@@ -103,22 +108,28 @@ def _shade(color: str, number: int) -> tuple[float, float, float]:
 def shades(color: str, number: int) -> list[Any]:
     """So many shades of a colour from light to dark, for values in order."""
     hue, _, saturation = colorsys.rgb_to_hls(*to_rgb(color))
-    ends = [colorsys.hls_to_rgb(hue, light, saturation) for light in (0.72, 0.12)]
-    scale = LinearSegmentedColormap.from_list("shades", [ends[0], color, ends[1]])
-    return [scale(place) for place in np.linspace(0.1, 1, number)] if number > 1 else [color]
+    lights = np.linspace(0.72, 0.16, number) if number > 1 else [0.4]
+    return [colorsys.hls_to_rgb(hue, light, saturation) for light in lights]
 
 
 def curve(axes: Axes, x: np.ndarray, values: np.ndarray, model: str, style: Style) -> None:
     """The mean over seeds of values [seeds, R], and around it one sample standard deviation."""
+    std = values.std(0, ddof=1) if len(values) > 1 else None
+    trace(axes, x, values.mean(0), std, model, style)
+
+
+def trace(
+    axes: Axes, x: np.ndarray, mean: np.ndarray, std: np.ndarray | None, model: str, style: Style
+) -> None:
+    """A line in the way of its model, in a band of so much."""
+    unit = mpl.rcParams["font.size"]
     # dashes lie on top: another method's solid line may run where they do
     order = {"pm": 2.2, "gm": 2.4, "hm": 2.3}[model]
-    mean, marker = values.mean(0), style.marker or ("o" if len(x) < 3 else "")
-    look: dict[str, Any] = {"marker": marker, "markevery": max(1, len(x) // 8)}
-    look |= {"lw": mpl.rcParams["font.size"] / 6.7 * (1.3 if model == "hm" else 1)}
-    look |= {"markersize": mpl.rcParams["font.size"] * 0.4, "zorder": order}
+    marker = style.marker or ("o" if len(x) < 3 else "")
+    look: dict[str, Any] = {"marker": marker, "ms": 0.4 * unit, "markevery": max(1, len(x) // 8)}
+    look |= {"lw": 0.15 * unit * (1.3 if model == "hm" else 1), "zorder": order}
     axes.plot(x, mean, LINES[model], color=style.color, **look)
-    if len(values) > 1:
-        std = values.std(0, ddof=1)
+    if std is not None:
         axes.fill_between(x, mean - std, mean + std, color=style.color, alpha=0.15, lw=0, zorder=1)
 
 
