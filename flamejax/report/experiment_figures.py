@@ -84,6 +84,7 @@ def draw_curves(figure: Figure, found: Sequence[Block], shown: Methods, form: st
                         curve(axes, line.curves["round"], values, model, style)
             name_progress(axes, "rounds")
             axes.set(ylabel="test accuracy")
+            within_one(axes)
             _say_diverged(axes, drawn)
         outer(figure.axes, _columns(found))
         hues = [Line2D([], [], color=m.style.color, lw=2, label=m.name) for m in shown.values()]
@@ -99,6 +100,7 @@ def draw_fairness(figure: Figure, found: Sequence[Block], shown: Methods, form: 
             spread = [x for line in drawn for x in _marks(axes, line)]
             if spread and max(spread) > 8 * min(spread) > 0:
                 axes.set_xscale("log")
+                axes.xaxis.set_major_formatter("{x:g}")
             axes.margins(0.1, 0.12)
             axes.set(xlabel="variance of test loss", ylabel="test accuracy")
             _say_diverged(axes, drawn)
@@ -124,7 +126,7 @@ def draw_fairness(figure: Figure, found: Sequence[Block], shown: Methods, form: 
 
 def _marks(axes: Axes, line: Line) -> list[float]:
     """The models of a method, hung together by a thin line; variances that are drawn."""
-    there = []
+    there: list[tuple[float, float]] = []
     for model in line.shown.models:
         x, y = line.row[f"{model}_loss_var_mean"], line.row[f"{model}_accuracy_mean"]
         if x is None or y is None:
@@ -157,7 +159,8 @@ def draw_robustness(figure: Figure, found: Sequence[Block], shown: Methods, form
             row[0].set(ylabel=f"{place(block[0])}\ntest accuracy")
         for axes, name in zip(grid[0], names, strict=True):
             axes.set_title(ATTACKS.get(name, name))
-        figure.supxlabel("fraction of malicious clients", fontsize=8)
+        for axes in grid[-1]:
+            axes.set(xlabel="malicious clients, fraction")
         hues = [
             Line2D([], [], color=m.style.color, marker=m.style.marker, ms=3.5, label=m.name)
             for m in shown.values()
@@ -185,6 +188,7 @@ def _attacked(axes: Axes, block: Block, name: str, shown: Methods) -> None:
             mean, std = (np.array([row[f"{key}_{w}"] for _, row in there], float)
                          for w in ("mean", "std"))  # fmt: skip
             trace(axes, x, mean, None if np.isnan(std).all() else std, model, method.style)
+    within_one(axes)
     _say_diverged(axes, [line for _, line in drawn])
 
 
@@ -209,6 +213,12 @@ def outer(grid: Sequence[Axes], columns: int) -> None:
             axes.set(ylabel="")
         if number + columns < len(grid):
             axes.set(xlabel="")
+
+
+def within_one(axes: Axes) -> None:
+    """Accuracies end at 0 and 1, wherever bands do."""
+    low, high = axes.get_ylim()
+    axes.set_ylim(max(low, -0.02), min(high, 1.02))
 
 
 def models_in(shown: Methods) -> list[str]:
@@ -238,7 +248,7 @@ def legend(figure: Figure, rows: Sequence[Sequence[Any]], form: str) -> None:
     full = [row + [blank] * (columns - len(row)) for row in split]
     figure.legend(
         handles=[row[at] for at in range(columns) for row in full],  # Matplotlib goes down first
-        title=FORMS.get(form, form),
+        title=f"{form} form: {FORMS[form]}" if form in FORMS else form,
         loc="outside lower center",
         ncols=columns,
         frameon=False,

@@ -110,7 +110,7 @@ def curves_sheet(experiment: Experiment, form: str, shown: Methods, title: str) 
         "Common: the accuracy, cut to hundredths, that the PM (GM) of every method reaches in the "
         "mean over seeds; rounds to it: the first evaluated round with it. HM has that of PM."
     ]
-    return _long(experiment, form, shown, title, headings, [1, 0, -1], figures, notes)
+    return _long(experiment, form, shown, title, headings, [1, 0, 0], figures, notes)
 
 
 def common(found: Iterable[Line], model: str) -> float | None:
@@ -179,8 +179,8 @@ def trend_sheet(experiment: Experiment, form: str, shown: Methods, title: str) -
         groups += block
     said = "Bold: best of the values for its data and partition"
     notes = _notes(experiment, form, shown, groups, said)
-    names = ["data", "partition", "method", KEYS.get(key, key)]
-    return Sheet(title, names, list(wanted), cells, notes)
+    heads = ["data", "partition", "method", KEYS.get(key, key)]
+    return Sheet(title, heads, list(wanted), cells, notes)
 
 
 SHEETS = {
@@ -233,7 +233,9 @@ def _names(group: Group, *more: str) -> list[Cell]:
     ]
 
 
-def _marked(names: list[list[Cell]], found: list[list[Figure]], signs: Sequence[int]) -> list:
+def _marked(
+    names: list[list[Cell]], found: list[list[Figure]], signs: Sequence[int]
+) -> list[list[Cell]]:
     """Rows of names and figures, the best of every column marked; sign 0: there is no best."""
     if not found:
         return []

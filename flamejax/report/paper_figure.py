@@ -51,7 +51,7 @@ def draw(figure: Figure, cells: Sequence[Cell], shown: Methods, form: str) -> Fi
     labels = [label for label in shown if any(cell.label == label for cell in cells)]
     partitions = list(dict.fromkeys(cell.partition for cell in cells))
     with rc_context(PAPER):
-        figure.set_size_inches(PAGE, 0.42 * len(partitions) + 1.3)
+        figure.set_size_inches(PAGE, 0.38 * len(partitions) + 1.4)
         share: dict[str, Any] = {"sharey": True, "sharex": True}
         grid = figure.subplots(1, len(labels), squeeze=False, **share)[0]
         for axes, label in zip(grid, labels, strict=True):
@@ -70,7 +70,7 @@ def draw(figure: Figure, cells: Sequence[Cell], shown: Methods, form: str) -> Fi
         grid[0].set_ylim(len(partitions) - 0.5, -0.5)
         for axes in grid:
             axes.tick_params(axis="y", length=0)
-        figure.supxlabel(f"test accuracy, {data_name(cells[0].data)}", fontsize=8)
+            axes.set(xlabel=f"test accuracy, {data_name(cells[0].data)}")
         legend(figure, _handles(cells), form)
     return figure
 
@@ -81,11 +81,12 @@ def _beside(axes: Axes, cell: Cell, at: float, method: Shown) -> None:
         axes.plot([cell.paper - far, cell.paper + far], [at, at], color=THEIRS, lw=4.5,
                   solid_capstyle="butt", zorder=1.5)  # fmt: skip
         axes.plot(cell.paper, at, "|", color=GREY, ms=5, mew=1, zorder=1.6)
-    hue: dict[str, Any] = {"color": method.style.color}
+    ours, hue = cell.ours, method.style.color
+    assert ours is not None  # others are left out
     if cell.std is not None:
-        axes.errorbar(cell.ours, at, xerr=cell.std, fmt="none", elinewidth=0.8, ecolor=hue["color"])
+        axes.errorbar(ours, at, xerr=cell.std, fmt="none", elinewidth=0.8, ecolor=hue)
     look: dict[str, Any] = {"marker": MARKERS[cell.model], "ms": 3.6, "mew": 0.8, "zorder": 3}
-    axes.plot(cell.ours, at, ls="", **hue, **look, **LOOKS[cell.model])
+    axes.plot(ours, at, ls="", color=hue, **look, **LOOKS[cell.model])
 
 
 def _handles(cells: Sequence[Cell]) -> list[list[Any]]:

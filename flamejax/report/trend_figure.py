@@ -13,7 +13,15 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from flamejax.report.curves import log_scale, name_progress
-from flamejax.report.experiment_figures import PAGE, ROWS, Figures, Methods, legend, model_lines
+from flamejax.report.experiment_figures import (
+    PAGE,
+    ROWS,
+    Figures,
+    Methods,
+    legend,
+    model_lines,
+    within_one,
+)
 from flamejax.report.experiment_names import (
     KEYS,
     Block,
@@ -58,9 +66,9 @@ def draw(figure: Figure, found: Sequence[Block], shown: Methods, form: str) -> F
             row[0].set(ylabel=f"{place(block[0])}\ntest loss")
             row[1].set(ylabel="test accuracy")
             row[2].set(ylabel="last test accuracy")
-        for axes in grid[-1, :2]:
-            name_progress(axes, "rounds")
-        grid[-1, 2].set(xlabel=KEYS.get(key, key))
+            row[2].set(xlabel=KEYS.get(key, key))
+        for axes in grid[:-1].flat:
+            axes.set(xlabel="")
         values = [
             Line2D([], [], color=hue, lw=2, label=f"{KEYS.get(key, key)} = {value}")
             for hue, value in zip(hues, called, strict=True)
@@ -78,6 +86,9 @@ def _rounds(axes: Axes, block: Block, shown: Methods, name: str, hues: Sequence[
                     curve(axes, line.curves["round"], values, model, Style(hue, ""))
     if name == "loss":
         log_scale(axes)
+    else:
+        within_one(axes)
+    name_progress(axes, "rounds")
     plain(axes)
 
 
@@ -102,4 +113,5 @@ def _last(axes: Axes, block: Block, shown: Methods, method: Shown) -> None:
         axes.set_xscale("log")
     axes.set_xticks(x, called)
     axes.minorticks_off()
+    within_one(axes)
     plain(axes)
