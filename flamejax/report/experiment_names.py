@@ -163,13 +163,13 @@ def blocks(experiment: Experiment, shown: Mapping[str, Shown]) -> list[Block]:
     return list(found.values())
 
 
-def points(block: Block) -> tuple[str, list[Any], list[str]]:
-    """What varies in a trend: the key, its value in every group, and what these are called."""
-    keys = list(dict.fromkeys(key for group in block for key in group.point))
-    varied = [key for key in keys if len({str(group.point.get(key)) for group in block}) > 1]
+def points(groups: Sequence[Group]) -> tuple[str, dict[Any, str]]:
+    """What varies in a trend: the key, and its values with what they are called."""
+    keys = list(dict.fromkeys(key for group in groups for key in group.point))
+    varied = [key for key in keys if len({group.point.get(key) for group in groups}) > 1]
     key = (varied or keys or [""])[0]
-    values = [group.point.get(key) for group in block]
-    return key, values, value_labels(values)
+    values = list(dict.fromkeys(group.point.get(key) for group in groups))
+    return key, dict(zip(values, value_labels(values), strict=True))
 
 
 def attack(group: Group) -> tuple[str, float]:

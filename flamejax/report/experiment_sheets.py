@@ -166,17 +166,16 @@ def trend_sheet(experiment: Experiment, form: str, shown: Methods, title: str) -
         "PM accuracy": ("pm_accuracy", 1, ".4f"),
         "GM accuracy": ("gm_accuracy", 1, ".4f"),
     }
-    cells, groups, key = [], [], ""
-    for block in blocks(experiment, shown):
-        key, _, called = points(block)
+    found = blocks(experiment, shown)
+    groups = [group for block in found for group in block]
+    key, called = points(groups)
+    cells = []
+    for block in found:
         for label, method in shown.items():
-            names, found = [], []
-            for group, value in zip(block, called, strict=True):
-                for line in lines(group, {label: method}):
-                    names.append(_names(group, method.name, value))
-                    found.append([figure(line.row, n, f) for n, _, f in wanted.values()])
-            cells += _marked(names, found, [sign for _, sign, _ in wanted.values()])
-        groups += block
+            rows = [(g, line.row) for g in block for line in lines(g, {label: method})]
+            names = [_names(g, method.name, called[g.point.get(key)]) for g, _ in rows]
+            figures = [[figure(row, name, f) for name, _, f in wanted.values()] for _, row in rows]
+            cells += _marked(names, figures, [sign for _, sign, _ in wanted.values()])
     said = "Bold: best of the values for its data and partition"
     notes = _notes(experiment, form, shown, groups, said)
     heads = ["data", "partition", "method", KEYS.get(key, key)]

@@ -25,7 +25,6 @@ from flamejax.report.experiment_figures import (
 from flamejax.report.experiment_names import (
     KEYS,
     Block,
-    Shown,
     lines,
     place,
     points,
@@ -33,7 +32,6 @@ from flamejax.report.experiment_names import (
 from flamejax.report.palette import PAPER, Style, color, curve, plain, shades, trace
 from flamejax.report.sweep_figures import log_spaced
 
-Row = Mapping[str, Any]
 MODELS = ("pm", "gm")
 
 
@@ -54,15 +52,16 @@ def draw(figure: Figure, found: Sequence[Block], shown: Methods, form: str) -> F
     """Per data set and partition: loss and accuracy against rounds in a shade per value, and the
     last round's against the values. PM solid, GM dashed."""
     (method,) = shown.values()
-    key, _, called = points(found[0])
-    hues = shades(color(method.method), len(called))
+    key, called = points([group for block in found for group in block])
+    hues = dict(zip(called, shades(color(method.method), len(called)), strict=True))
     with rc_context(PAPER):
         figure.set_size_inches(PAGE, 1.75 * len(found) + 0.8)
         grid = figure.subplots(len(found), 3, squeeze=False, width_ratios=(1.25, 1.25, 1))
         for row, block in zip(grid, found, strict=True):
-            _rounds(row[0], block, shown, "loss", hues)
-            _rounds(row[1], block, shown, "accuracy", hues)
-            _last(row[2], block, shown, method)
+            at = [group.point.get(key) for group in block]
+            for axes, name in zip(row, ("loss", "accuracy"), strict=False):
+                _rounds(axes, block, shown, name, [hues[value] for value in at])
+            _last(row[2], block, shown, called, at)
             row[0].set(ylabel=f"{place(block[0])}\ntest loss")
             row[1].set(ylabel="test accuracy")
             row[2].set(ylabel="last test accuracy")
@@ -70,15 +69,15 @@ def draw(figure: Figure, found: Sequence[Block], shown: Methods, form: str) -> F
         for axes in grid[:-1].flat:
             axes.set(xlabel="")
         values = [
-            Line2D([], [], color=hue, lw=2, label=f"{KEYS.get(key, key)} = {value}")
-            for hue, value in zip(hues, called, strict=True)
+            Line2D([], [], color=hue, lw=2, label=f"{KEYS.get(key, key)} = {called[value]}")
+            for value, hue in hues.items()
         ]
         legend(figure, [values, model_lines(found, shown)], form)
     return figure
 
 
 def _rounds(axes: Axes, block: Block, shown: Methods, name: str, hues: Sequence[Any]) -> None:
-    for group, hue in zip(block, hues, strict=False):
+    for group, hue in zip(block, hues, strict=True):
         for line in lines(group, shown):
             for model in MODELS if line.curves else ():
                 values = line.curves[f"{model}_{name}"]
@@ -92,11 +91,13 @@ def _rounds(axes: Axes, block: Block, shown: Methods, name: str, hues: Sequence[
     plain(axes)
 
 
-def _last(axes: Axes, block: Block, shown: Methods, method: Shown) -> None:
+def _last(
+    axes: Axes, block: Block, shown: Methods, called: Mapping[Any, str], at: Sequence[Any]
+) -> None:
     """The last round's accuracy against the values, evenly spaced where they are no numbers."""
-    _, values, called = points(block)
-    numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
-    x = np.array(values if numbers else range(len(values)), float)
+    (method,) = shown.values()
+    numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in called)
+    x = np.array(at if numbers else [list(called).index(value) for value in at], float)
     order = np.argsort(x)
     rows = {n: line.row for n, group in enumerate(block) for line in lines(group, shown)}
     for model in MODELS:
@@ -109,9 +110,9 @@ def _last(axes: Axes, block: Block, shown: Methods, method: Shown) -> None:
             band = None if np.isnan(std).all() else std
             style = Style(color(method.method), "o" if model == "pm" else "s")
             trace(axes, x[there], mean, band, model, style)
-    if numbers and log_spaced(x[order]):
+    if numbers and len(x) > 1 and log_spaced(x[order]):
         axes.set_xscale("log")
-    axes.set_xticks(x, called)
+    axes.set_xticks(x, [called[value] for value in at])
     axes.minorticks_off()
     within_one(axes)
     plain(axes)
