@@ -126,7 +126,7 @@ def test_robustness_lines_begin_without_an_attack():
         np.testing.assert_allclose(axes.lines[0].get_xdata(), [0, 0.2, 0.5])
         np.testing.assert_allclose(axes.lines[0].get_ydata(), [0.9, 0.7, 0.4])
     assert "multi-Krum" in texts(figure)
-    assert "± one standard deviation over seeds" in texts(figure)
+    assert "± one std over seeds" in texts(figure)
     (sheet,) = part.sheets
     assert [[text for text, _ in row][2:4] for row in sheet.rows[:2]] == [
         ["none", "0 %"],
@@ -161,7 +161,7 @@ def test_many_panels_take_several_figures():
     groups = [group({}, f"data{number}") for number in range(18)]
     part = parts(experiment("fairness", groups), [])[0]
     assert [name for name, _ in part.figures] == ["name-standard-1", "name-standard-2"]
-    assert [len(figure.axes) for figure in drawn(part)] == [16, 2]
+    assert [len(figure.axes) for figure in drawn(part)] == [12, 6]
     assert part.sheets[0].headings == ["accuracy", "loss variance", "worst 10 %"]
 
 

@@ -66,9 +66,11 @@ def _pages(found: Sequence[Block], most: int, draw: Any) -> Figures:
 
 
 def _columns(found: Sequence[Block]) -> int:
-    """A column per data set if several of them recur, else as many as there is room for."""
-    data = len({block[0].data for block in found})
-    return data if 1 < data <= COLUMNS and data < len(found) else min(COLUMNS, len(found))
+    """A column per data set if several of them recur, else so many that few places are empty."""
+    data, number = len({block[0].data for block in found}), len(found)
+    if number <= COLUMNS or 1 < data <= COLUMNS:
+        return min(data if data > 1 else COLUMNS, number)
+    return min((COLUMNS, COLUMNS - 1), key=lambda columns: -number % columns)
 
 
 def draw_curves(figure: Figure, found: Sequence[Block], shown: Methods, form: str) -> Figure:
@@ -241,7 +243,7 @@ def model_lines(found: Sequence[Block], shown: Methods) -> list[Any]:
 
 def legend(figure: Figure, rows: Sequence[Sequence[Any]], form: str) -> None:
     """Rows of handles below the panels, in as many lines as it takes, and which form it is."""
-    wide = max(2, int(figure.get_figwidth() / 1.4))
+    wide = max(2, int(figure.get_figwidth() / 1.15))
     split = [list(row[at : at + wide]) for row in rows for at in range(0, len(row), wide)]
     columns = max(map(len, split))
     blank = Line2D([], [], color="none", label=" ")

@@ -39,7 +39,7 @@ OTHERS = ("#3f51b5", "#b0006d", "#00796b", "#ef8a17", "#9575cd", "#6d4c41")
 MARKERS = "osD^vP*X"
 LINES = {"pm": "-", "gm": "--", "hm": ":"}
 MODEL_NAMES = {"pm": "PM, personalized", "gm": "GM, global", "hm": "HM, hybrid"}
-BAND = "\u00b1 one standard deviation over seeds"
+BAND = "\u00b1 one std over seeds"  # the sample standard deviation
 PAPER: dict[
     Any, Any
 ] = {  # for pictures in the size in which they are printed, 7.2 inches being a page's width

@@ -98,7 +98,7 @@ def _handles(cells: Sequence[Cell]) -> list[list[Any]]:
     ]  # fmt: skip
     more: list[Any] = []
     if any(cell.paper is not None for cell in cells):
-        more.append(Patch(color=THEIRS, lw=0, label="paper, ± two standard deviations"))
+        more.append(Patch(color=THEIRS, lw=0, label="paper, ± two std"))
     if any(cell.std is not None for cell in cells):
-        more.append(Line2D([], [], color=GREY, lw=0.8, label="ours, ± one"))
+        more.append(Line2D([], [], color=GREY, lw=0.8, label="ours, ± one std over seeds"))
     return [dots, more]
