@@ -127,7 +127,7 @@ def draw_fairness(figure: Figure, comparison: Comparison) -> Figure:
         Line2D([], [], ms=10, mfc="none", mew=1.4, label=MODEL_NAMES["gm"], **dot),
     ]
     if len(comparison.about["seeds"]) > 1:
-        handles.append(Line2D([], [], color=GREY, lw=0.8, label="± std over seeds"))
+        handles.append(Line2D([], [], color=GREY, lw=0.8, label=BAND))
     _finish(figure, comparison, [axes])
     figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
     _name(figure, axes, names, points)
