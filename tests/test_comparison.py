@@ -1,13 +1,10 @@
 """What a comparison runs and what it makes of the results, without running anything."""
 
-import numpy as np
 import pytest
-from matplotlib.colors import rgb_to_hsv
 from matplotlib.figure import Figure
 
-from flamejax import registry
 from flamejax.plan import plan
-from flamejax.report.comparison_figures import draw_curves, draw_fairness, png, styles
+from flamejax.report.comparison_figures import draw_curves, draw_fairness, png
 
 from .imagined import imagine
 
@@ -107,16 +104,3 @@ def test_labels_name_presets_and_aggregators():
         "runs/flame-paper/seed0",
         "runs/fedavg+median/seed0",
     ]
-
-
-def test_a_method_keeps_its_hue():
-    def colors(*methods):
-        return [style.color for style in styles([{"method": method} for method in methods])]
-
-    alone, first, second, third = *colors("flame"), *colors("ditto", "flame", "flame")
-    hue = [rgb_to_hsv(color)[0] for color in (alone, second, third)]
-    assert alone == second != third != first
-    np.testing.assert_allclose(hue, hue[0], atol=1e-6)
-    assert len(set(colors("mine", "yours", *registry.names("methods")))) == 2 + len(
-        registry.names("methods")
-    )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import colorsys
-import io
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -19,53 +16,18 @@ from matplotlib.patches import Patch
 from flamejax.comparison import Comparison
 from flamejax.report.comparison import method_name
 from flamejax.report.curves import log_scale, name_progress, progress
+from flamejax.report.palette import (
+    BAND,
+    GREY,
+    LINES,
+    MODEL_NAMES,
+    Style,
+    curve,
+    plain,
+    render,
+    styles,
+)
 from flamejax.report.sheet import title
-
-GREY = "#555555"
-# a method looks the same in every picture
-COLORS = {
-    "flame": "#c1440e",
-    "pfedme": "#1f6fb4",
-    "ditto": "#2b8f57",
-    "fedadmm": "#7a4fa0",
-    "fedavg": "#222222",
-    "fedprox": "#7d8b00",
-    "per_fedavg": "#e0a100",
-    "lp_proj": "#0fa3b1",
-    "flame_lp_proj": "#d6589f",
-    "local": "#8c5a3c",
-}
-OTHERS = ("#3f51b5", "#b0006d", "#00796b", "#ef8a17", "#9575cd", "#6d4c41")
-MARKERS = "osD^vP*X"
-
-
-class Style(NamedTuple):
-    color: Any
-    marker: str
-
-
-def styles(rows: Sequence[Mapping[str, Any]]) -> list[Style]:
-    """A hue per method; its presets and aggregators differ in shade and marker."""
-    unknown = list(dict.fromkeys(row["method"] for row in rows if row["method"] not in COLORS))
-    met: Counter[str] = Counter()
-    found = []
-    for row in rows:
-        name = row["method"]
-        color = COLORS.get(name) or OTHERS[unknown.index(name) % len(OTHERS)]
-        found.append(Style(_shade(color, met[name]), MARKERS[met[name] % len(MARKERS)]))
-        met[name] += 1
-    return found
-
-
-def _shade(color: str, number: int) -> tuple[float, float, float]:
-    """The colour itself, then in turn lighter and darker ones; only lighter ones of black."""
-    hue, light, saturation = colorsys.rgb_to_hls(*to_rgb(color))
-    step = (number + 1) // 2
-    if light < 0.2:
-        light += 0.18 * number
-    else:
-        light = light + step * 0.2 if number % 2 else light * 0.62**step
-    return colorsys.hls_to_rgb(hue, min(light, 0.82), saturation)
 
 
 def draw_curves(figure: Figure, comparison: Comparison, against: str = "rounds") -> Figure:
@@ -99,10 +61,10 @@ def draw_curves(figure: Figure, comparison: Comparison, against: str = "rounds")
                 if np.isfinite(values).any():
                     _line(axes, x, values, model, style)
     handles.append(Line2D([], [], color="none", label=" "))
-    handles.append(Line2D([], [], color=GREY, ls="-", label="PM, personalized"))
-    handles.append(Line2D([], [], color=GREY, ls="--", label="GM, global"))
+    for model in ("pm", "gm"):
+        handles.append(Line2D([], [], color=GREY, ls=LINES[model], label=MODEL_NAMES[model]))
     if len(comparison.about["seeds"]) > 1:
-        handles.append(Patch(color=GREY, alpha=0.2, lw=0, label="range over seeds"))
+        handles.append(Patch(color=GREY, alpha=0.2, lw=0, label=BAND))
     if "accuracy" in panels:
         panels["accuracy"].set(ylabel="test accuracy, mean over clients")
     panels["loss"].set(ylabel="test loss, mean over clients")
@@ -118,22 +80,13 @@ def draw_curves(figure: Figure, comparison: Comparison, against: str = "rounds")
 
 
 def _line(axes: Axes, x: np.ndarray, values: np.ndarray, model: str, style: Style) -> None:
-    """The mean over seeds of values [seeds, R], in the band between the least and the most; what
-    the last round reached all along where x [R] is zero, for nothing was sent."""
-    # dashes lie on top: another method's solid line may run where they do
-    look: dict[str, Any] = {"linestyle": "-" if model == "pm" else "--"}
-    look |= {"zorder": 2.2 if model == "pm" else 2.4, "lw": 1.5}
-    band: dict[str, Any] = {"color": style.color, "alpha": 0.14, "lw": 0, "zorder": 1}
-    if not x.any():
-        last = values[:, -1]
-        axes.axhline(last.mean(), color=style.color, **look)
-        axes.axhspan(last.min(), last.max(), **band)
+    """A curve; what the last round reached all along where x [R] is zero, for nothing was sent."""
+    if x.any():
+        curve(axes, x, values, model, style)
         return
-    marker = style.marker or ("o" if len(x) < 3 else "")
-    look |= {"marker": marker, "markersize": 4, "markevery": max(1, len(x) // 8)}
-    axes.plot(x, values.mean(0), color=style.color, **look)
-    if len(values) > 1:
-        axes.fill_between(x, values.min(0), values.max(0), **band)
+    mean, std = values[:, -1].mean(), values[:, -1].std(ddof=min(1, len(values) - 1))
+    axes.axhline(mean, color=style.color, ls=LINES[model], lw=1.5)
+    axes.axhspan(mean - std, mean + std, color=style.color, alpha=0.15, lw=0, zorder=1)
 
 
 class Point(NamedTuple):
@@ -170,11 +123,11 @@ def draw_fairness(figure: Figure, comparison: Comparison) -> Figure:
     axes.annotate("better", color=GREY, fontsize=9, arrowprops=arrow, **place)
     dot: dict[str, Any] = {"color": GREY, "ls": "", "marker": "o"}
     handles = [
-        Line2D([], [], ms=6, label="PM, personalized", **dot),
-        Line2D([], [], ms=10, mfc="none", mew=1.4, label="GM, global", **dot),
+        Line2D([], [], ms=6, label=MODEL_NAMES["pm"], **dot),
+        Line2D([], [], ms=10, mfc="none", mew=1.4, label=MODEL_NAMES["gm"], **dot),
     ]
     if len(comparison.about["seeds"]) > 1:
-        handles.append(Line2D([], [], color=GREY, lw=0.8, label="± std over seeds"))
+        handles.append(Line2D([], [], color=GREY, lw=0.8, label=BAND))
     _finish(figure, comparison, [axes])
     figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
     _name(figure, axes, names, points)
@@ -245,8 +198,7 @@ def _name(
 
 def _finish(figure: Figure, comparison: Comparison, panels: list[Axes]) -> None:
     for axes in panels:
-        axes.grid(alpha=0.25, lw=0.6)
-        axes.spines[["top", "right"]].set_visible(False)
+        plain(axes)
     headline(figure, title(comparison.about))
 
 
@@ -258,6 +210,4 @@ def headline(figure: Figure, text: str) -> None:
 
 
 def png(draw: Callable[[Figure, Any], Figure], found: Any) -> bytes:
-    buffer = io.BytesIO()
-    draw(Figure(dpi=150, layout="constrained"), found).savefig(buffer, format="png")
-    return buffer.getvalue()
+    return render(lambda figure: draw(figure, found))

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from flamejax.report.curves import COLOR, GREY
+from flamejax.report.palette import COLOR, GREY
 from flamejax.theory import conditions
 from flamejax.theory.conditions import PAPER, Point
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,12 +11,11 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
 from flamejax.errors import InputError
 from flamejax.registry import short
+from flamejax.report.palette import GREY, LINES, color, plain, render
 
 if TYPE_CHECKING:
     from flamejax.lane import Result
 
-LINES = {"pm": "-", "gm": "--", "hm": ":"}
-COLOR, GREY = "#c1440e", "#666666"
 AXES = {"rounds": "communication round", "bytes": "sent up and down since round 0, MB"}
 
 
@@ -34,13 +32,14 @@ def draw(figure: Figure, result: Result, against: str = "rounds") -> Figure:
     labels = {"pm": "PM", "gm": "GM", "hm": "HM"}
     if config.selection.on == "test":
         labels["hm"] = "HM (oracle)"
+    hue = color(config.method.name)
     for name, line in LINES.items():
         for axes, key in zip(panels[::-1], ("loss", "accuracy"), strict=False):
             values = metrics[f"{name}_{key}"]
             if np.isfinite(values).any() and not (name == "hm" and key == "loss" and classes):
                 label = labels[name] if key == "accuracy" else f"{labels[name]}, test"
                 width = 2.2 if name == "hm" else 1.5
-                axes.plot(x, values, line, color=COLOR, lw=width, label=label, **style)
+                axes.plot(x, values, line, color=hue, lw=width, label=label, **style)
     loss.plot(x, metrics["train_loss"], "-", color=GREY, lw=1.2, label="training", **style)
     if classes:
         panels[0].set(ylabel="test accuracy, mean over clients")
@@ -48,8 +47,7 @@ def draw(figure: Figure, result: Result, against: str = "rounds") -> Figure:
     log_scale(loss)
     for axes in panels:
         name_progress(axes, against)
-        axes.grid(alpha=0.25, lw=0.6)
-        axes.spines[["top", "right"]].set_visible(False)
+        plain(axes)
         if axes.get_legend_handles_labels()[0]:
             axes.legend(frameon=False, loc="best")
     selected, clients = result.summary["clients_per_round"], result.summary["clients"]
@@ -92,7 +90,8 @@ def log_scale(axes: Axes) -> None:
 
 
 def png(result: Result, against: str = "rounds") -> bytes:
-    buffer = io.BytesIO()
-    figure = Figure(figsize=(9, 3.6), dpi=150, layout="constrained")
-    draw(figure, result, against).savefig(buffer, format="png")
-    return buffer.getvalue()
+    def sized(figure: Figure) -> Figure:
+        figure.set_size_inches(9, 3.6)
+        return draw(figure, result, against)
+
+    return render(sized)

@@ -18,8 +18,8 @@ from matplotlib.ticker import MaxNLocator
 
 from flamejax.config import Config
 from flamejax.heterogeneity import Clients
-from flamejax.report.curves import COLOR, GREY
 from flamejax.report.data import class_name, heading, skew
+from flamejax.report.palette import COLOR, GREY
 from flamejax.types import Dataset, Generator
 
 EXAMPLES = 12  # of each class

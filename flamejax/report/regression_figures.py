@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from flamejax.report.curves import COLOR, GREY
+from flamejax.report.palette import COLOR, GREY
 from flamejax.report.regression import describe
 from flamejax.theory import regression
 from flamejax.theory.study import Study

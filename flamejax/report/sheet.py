@@ -14,10 +14,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-MISSING = "\u2013"
+MISSING, SPREAD = "\u2013", " \u00b1 "
 # heading -> figure, its sign if more is better, its form
 Columns = Mapping[str, tuple[str, int, str]]
-Cell = tuple[str, bool]  # what is shown, and whether it is the best of its column
+Cell = tuple[str, bool]  # what is shown, and whether it is the best of its column, or row
+Shown = tuple[float | None, str]  # a figure, and its text
 # the settings that a partition has
 SHAPED_BY = {"qlabel": ["q"], "dirichlet": ["beta"], "quality": ["sigma"], "quantity": ["beta"]}
 SHAPED_BY["hybrid"] = ["q", "beta"]
@@ -33,22 +34,28 @@ class Sheet(NamedTuple):
 
 def cells(rows: Sequence[Mapping[str, Any]], columns: Columns) -> list[list[Cell]]:
     """Per row and column of figures what is shown: the mean over seeds, and the deviation."""
-    shown_columns = []
-    for figure, sign, form in columns.values():
-        means = [row[f"{figure}_mean"] for row in rows]
-        shown = [number(mean, form) for mean in means]
-        there = [i for i, mean in enumerate(means) if mean is not None]
-        best = shown[max(there, key=lambda i: sign * means[i])] if there else None
-        column = []
-        for row, text in zip(rows, shown, strict=True):
-            std = row[f"{figure}_std"]
-            spread = "" if std is None else f" ± {number(std, re.sub('[34]g', '2g', form))}"
-            missing = "diverged" if row["status"] == "diverged" else MISSING
-            column.append(
-                (missing if text is None else text + spread, text is not None and text == best)
-            )
-        shown_columns.append(column)
-    return [list(row) for row in zip(*shown_columns, strict=True)]
+    shown = [
+        mark([figure(row, name, form) for row in rows], sign)
+        for name, sign, form in columns.values()
+    ]
+    return [list(row) for row in zip(*shown, strict=True)]
+
+
+def figure(row: Mapping[str, Any], name: str, form: str) -> Shown:
+    """The mean over seeds, and how it is shown with the deviation, or why it is not."""
+    mean, std = row.get(f"{name}_mean"), row.get(f"{name}_std")
+    text = number(mean, form)
+    if text is None:
+        return None, "diverged" if row["status"] == "diverged" else MISSING
+    spread = number(std, re.sub("[34]g", "2g", form))
+    return mean, text if spread is None else f"{text}{SPREAD}{spread}"
+
+
+def mark(shown: Sequence[Shown], sign: int) -> list[Cell]:
+    """The best of them, and what looks equal to it; sign: 1 if more is better, -1 if less is."""
+    there = [(sign * value, text.split(SPREAD)[0]) for value, text in shown if value is not None]
+    best = max(there, key=lambda pair: pair[0])[1] if there else None
+    return [(text, value is not None and text.split(SPREAD)[0] == best) for value, text in shown]
 
 
 def number(value: float | None, form: str) -> str | None:
@@ -134,6 +141,26 @@ def markdown(sheet: Sheet) -> str:
         shown = [f"**{text}**" if best else text for text, best in row]
         lines.append(f"| {' | '.join(shown)} |")
     return "\n".join([*lines, "", *(f"- {note}" for note in sheet.notes)]) + "\n"
+
+
+def sheet_csv(sheet: Sheet) -> str:
+    """The table as it is shown; deviations have columns of their own."""
+    cells = [[text for text, _ in row] for row in sheet.rows]
+    first = len(sheet.names)
+    spread = [
+        at >= first and any(SPREAD in row[at] for row in cells)
+        for at in range(first + len(sheet.headings))
+    ]
+    lines = [[*sheet.names, *sheet.headings], *cells]
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    for number, line in enumerate(lines):
+        written = []
+        for text, pair in zip(line, spread, strict=True):
+            mean, _, std = text.partition(SPREAD)
+            written += [mean, std if number else f"{text} std"] if pair else [text]
+        writer.writerow(written)
+    return buffer.getvalue()
 
 
 def table_csv(rows: Sequence[Mapping[str, Any]]) -> str:

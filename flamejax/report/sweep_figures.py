@@ -18,8 +18,9 @@ from flamejax.averages import MODELS, merit
 from flamejax.errors import InputError
 from flamejax.registry import short
 from flamejax.report import sweep as table
-from flamejax.report.comparison_figures import GREY, headline
-from flamejax.report.curves import COLOR, LINES, log_scale
+from flamejax.report.comparison_figures import headline
+from flamejax.report.curves import log_scale
+from flamejax.report.palette import BAND, COLOR, GREY, LINES, color, plain
 from flamejax.report.sheet import MISSING, number
 from flamejax.swept import Sweep
 
@@ -64,6 +65,7 @@ def _lines(figure: Figure, sweep: Sweep, keys: Sequence[str], model: str) -> lis
     rows, x, lines = _along(axes, sweep, keys[0])
     best = [i for i, row in enumerate(rows) if row["best"]]
     gone = [i for i, row in enumerate(rows) if row["status"] != "finished"]
+    hue = color(sweep.about["method"].get("name", "flame"))
     handles: list[Any] = []
     for name in (*(other for other in MODELS if other != model), model):
         mean, std = (_column(rows, f"{name}_{measure}_{what}") for what in ("mean", "std"))
@@ -71,17 +73,17 @@ def _lines(figure: Figure, sweep: Sweep, keys: Sequence[str], model: str) -> lis
             continue
         asked = name == model
         look: dict[str, Any] = {"ls": LINES[name] if lines else "", "marker": MARKERS[name]}
-        look |= {"color": COLOR, "lw": 2, "ms": 5} if asked else {"color": GREY, "lw": 1.1, "ms": 4}
+        look |= {"color": hue, "lw": 2, "ms": 5} if asked else {"color": GREY, "lw": 1.1, "ms": 4}
         axes.plot(x, mean, zorder=3 if asked else 2, **look)
         handles.append(Line2D([], [], label=_name(sweep, name), **look))
         if asked and np.isfinite(std).any():
             if lines:
-                axes.fill_between(x, mean - std, mean + std, color=COLOR, alpha=0.15, lw=0)
+                axes.fill_between(x, mean - std, mean + std, color=hue, alpha=0.15, lw=0)
             else:
-                axes.errorbar(x, mean, std, ls="", color=COLOR, alpha=0.4)
-            handles.append(Rectangle((0, 0), 1, 1, color=COLOR, alpha=0.15, label="± std"))
+                axes.errorbar(x, mean, std, ls="", color=hue, alpha=0.4)
+            handles.append(Rectangle((0, 0), 1, 1, color=hue, alpha=0.15, label=BAND))
         if asked and best:
-            star: dict[str, Any] = {"marker": "*", "ms": 13, "color": COLOR, "mec": "white"}
+            star: dict[str, Any] = {"marker": "*", "ms": 13, "color": hue, "mec": "white"}
             axes.plot(x[best], mean[best], ls="", zorder=4, **star)
             label = f"best by {table.chosen_by(sweep)}"
             handles.append(Line2D([], [], ls="", label=label, **star))
@@ -93,8 +95,7 @@ def _lines(figure: Figure, sweep: Sweep, keys: Sequence[str], model: str) -> lis
     axes.set(xlabel=keys[0], ylabel=f"test {measure}, mean over clients")
     if measure == "loss":
         log_scale(axes)
-    axes.grid(alpha=0.25, lw=0.6)
-    axes.spines[["top", "right"]].set_visible(False)
+    plain(axes)
     return handles
 
 

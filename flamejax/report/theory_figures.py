@@ -10,7 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from flamejax.errors import InputError
-from flamejax.report.curves import COLOR, GREY, name_progress
+from flamejax.report.curves import name_progress
+from flamejax.report.palette import COLOR, GREY
 from flamejax.theory.rate import NOISE, speed
 
 if TYPE_CHECKING:
