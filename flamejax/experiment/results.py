@@ -34,4 +34,3 @@ class Experiment(NamedTuple):
     groups: list[Group]
     missing: list[str]
     about: dict[str, Any]
-

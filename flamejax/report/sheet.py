@@ -136,6 +136,15 @@ def markdown(sheet: Sheet) -> str:
     return "\n".join([*lines, "", *(f"- {note}" for note in sheet.notes)]) + "\n"
 
 
+def sheet_csv(sheet: Sheet) -> str:
+    """The table as it is shown."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow([*sheet.names, *sheet.headings])
+    writer.writerows([text for text, _ in row] for row in sheet.rows)
+    return buffer.getvalue()
+
+
 def table_csv(rows: Sequence[Mapping[str, Any]]) -> str:
     """A line per row; seeds stand with spaces between them."""
     buffer = io.StringIO()
