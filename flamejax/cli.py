@@ -11,7 +11,16 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
-from flamejax import __version__, catalog, cli_bench, cli_data, cli_theory, hosts, registry
+from flamejax import (
+    __version__,
+    catalog,
+    cli_bench,
+    cli_data,
+    cli_report,
+    cli_theory,
+    hosts,
+    registry,
+)
 from flamejax.arguments import BAD_INPUT, DONE, FAILED, INTERRUPTED, Parser, add_settings, settings
 from flamejax.errors import InputError, RunError
 
@@ -109,6 +118,7 @@ def parser() -> Parser:
     cli_data.add(commands)
     cli_bench.add(commands)
     cli_theory.add(commands)
+    cli_report.add(commands)
 
     show = commands.add_parser("list", help="what can be named in a config")
     show.add_argument("kind", nargs="?", choices=registry.KINDS, metavar="|".join(registry.KINDS))

@@ -53,6 +53,7 @@ class Kept(NamedTuple):
 class Found(NamedTuple):
     """One thing that was found; what: None for a run that has not ended."""
 
+    name: str  # of its folder, beginning with the one that was given
     folder: Path
     what: Result | Comparison | Sweep | Experiment | None
     runs: list[Kept]
@@ -97,12 +98,16 @@ def _walk(root: Path, given: Path) -> Iterator[Found]:
                 yield readers[name](place)
         elif "config.toml" in names and "environment.json" in names:
             inner.clear()
-            yield Found(place.folder, None, [])
+            yield Found(place.name, place.folder, None, [])
 
 
 class _Place(NamedTuple):
     root: Path  # nothing outside of it is read
     folder: Path
+
+    @property
+    def name(self) -> str:
+        return str(Path(self.root.name, self.folder.resolve().relative_to(self.root)))
 
     def path(self, name: str) -> Path:
         """A file or folder in this one, as it is named to people."""
@@ -180,7 +185,7 @@ def _run(place: _Place) -> Found:
     with sound(place.folder / "theory.jsonl"):
         told = findings.columns(lines)
     result = Result(kept.config, metrics, {}, kept.record.summary, _no_models, told)
-    return Found(place.folder, result, [kept])
+    return Found(place.name, place.folder, result, [kept])
 
 
 def _no_models(client: int) -> NoReturn:
@@ -190,7 +195,7 @@ def _no_models(client: int) -> NoReturn:
 def _comparison(place: _Place) -> Found:
     file = place.parsed("comparison.json", ComparisonFile)
     found, kept = _compared(place, "comparison.json", file.runs)
-    return Found(place.folder, found, kept)
+    return Found(place.name, place.folder, found, kept)
 
 
 def _compared(
@@ -224,7 +229,7 @@ def _sweep(place: _Place) -> Found:
     axes = grid.values(runs)
     programs = [run.program for run in file.runs]
     found = swept.gather(axes, runs, [one.record for one in kept], programs)
-    return Found(place.folder, found, kept)
+    return Found(place.name, place.folder, found, kept)
 
 
 def _experiment(place: _Place) -> Found:
@@ -240,4 +245,4 @@ def _experiment(place: _Place) -> Found:
     made = Experiment(
         file.name, file.title, file.kind, file.forms, groups, file.missing, file.about
     )
-    return Found(place.folder, made, kept)
+    return Found(place.name, place.folder, made, kept)

@@ -1,0 +1,277 @@
+"""A report as one HTML page that needs nothing but itself, and the same tables in Markdown.
+
+Whatever comes from results is escaped, and the page forbids itself scripts and requests.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+from collections import Counter
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+import tomli_w
+
+from flamejax.readback import Kept
+from flamejax.report.html import Html, element, joined
+from flamejax.report.section import Section
+from flamejax.report.shared import common, flat
+from flamejax.report.sheet import MISSING, Sheet, markdown
+
+GENERATOR = "flamejax report"
+POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+LONG = 32  # letters; longer cells of a table are broken into lines
+CAPTIONS = {
+    "curves": "Test accuracy and test loss against communication rounds.",
+    "fairness": "Accuracy against the variance of test losses over clients: the fairest are on the "
+    "left, the most accurate on top.",
+    "heatmap": "The last round's figures over the grid.",
+    "theory": "Distance of the Lagrangian and its relatives to the limit, and residuals of "
+    "stationarity.",
+}
+
+
+class Drawn(NamedTuple):
+    name: str
+    stem: str  # of its files, as seen from the page
+    svg: bytes
+
+
+class Block(NamedTuple):
+    """A part of a section with the files of its tables and figures."""
+
+    title: str
+    tables: list[tuple[Sheet, str]]  # with the stem of their files, as seen from the page
+    figures: list[Drawn]
+
+
+class Chapter(NamedTuple):
+    section: Section
+    blocks: list[Block]
+
+
+def page(title: str, chapters: Sequence[Chapter], unfinished: Sequence[str]) -> str:
+    """The whole page; unfinished: folders of runs that have not ended."""
+    style = files("flamejax.report").joinpath("page.css").read_text("utf-8")
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        element("meta", name="generator", content=GENERATOR),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("title", title),
+        element("style", Html(style)),
+    )
+    body = element(
+        "body",
+        element("a", "To the results", class_="skip", href="#results"),
+        element(
+            "header",
+            element("h1", title),
+            element("p", outline(chapters), class_="lead"),
+            *_troubles(_pending(unfinished)),
+        ),
+        _contents(chapters),
+        element("main", *map(_chapter, range(len(chapters)), chapters), id="results"),
+        element("footer", "Made by flamejax report from the results folders named above."),
+    )
+    return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
+
+
+def outline(chapters: Sequence[Chapter]) -> str:
+    """What the report is about, in one line."""
+    kinds = Counter(chapter.section.kind for chapter in chapters)
+    said = [f"{count} {kind}{'s' * (count > 1)}" for kind, count in kinds.items()]
+    runs = sum(len(chapter.section.runs) for chapter in chapters)
+    return ", ".join(said) + (f"; {runs} runs in all" if runs > kinds["run"] else "") + "."
+
+
+def _pending(unfinished: Sequence[str]) -> list[str]:
+    return [f"Not ended, and so not shown: {', '.join(unfinished)}."] if unfinished else []
+
+
+def _troubles(said: Sequence[str]) -> list[Html]:
+    return [element("p", text, class_="trouble") for text in said]
+
+
+def _contents(chapters: Sequence[Chapter]) -> Html | None:
+    entries: list[Html] = []
+    for i, (section, blocks) in enumerate(chapters):
+        entries.append(element("li", element("a", section.title, href=f"#s{i}")))
+        if len(chapters) == 1:
+            entries += [
+                element("li", element("a", block.title, href=f"#s{i}-{j}"))
+                for j, block in enumerate(blocks)
+            ]
+    if len(entries) < 3:
+        return None
+    return element("nav", element("ol", *entries), aria_label="Contents")
+
+
+def _chapter(i: int, chapter: Chapter) -> Html:
+    section = chapter.section
+    where = joined(element("b", section.kind), f" \u00b7 {section.folder}")
+    return element(
+        "section",
+        element("p", where, class_="kind"),
+        element("h2", section.title, id=f"s{i}-title"),
+        element("ul", *(element("li", fact) for fact in section.facts), class_="facts"),
+        *_troubles(section.troubles),
+        *(_block(f"s{i}-{j}", block) for j, block in enumerate(chapter.blocks)),
+        element("div", *_behind(section), class_="behind"),
+        id=f"s{i}",
+        aria_labelledby=f"s{i}-title",
+    )
+
+
+def _block(anchor: str, block: Block) -> Html:
+    made: list[Html | None] = [element("h3", block.title, id=anchor)]
+    for sheet, stem in block.tables:
+        made += [table(sheet), _notes(sheet.notes)]
+        made.append(element("p", "This table as ", _links(stem, ("csv", "tex")), class_="files"))
+    for name, stem, svg in block.figures:
+        caption = CAPTIONS.get(name, f"{block.title}: {name.replace('_', ' ').replace('-', ' ')}.")
+        encoded = base64.b64encode(svg).decode()
+        image = element("img", src=f"data:image/svg+xml;base64,{encoded}", alt=caption)
+        forms = element("span", " ", _links(stem, ("svg", "png", "pdf")), class_="files")
+        made.append(element("figure", image, element("figcaption", caption, forms)))
+    return joined(*made)
+
+
+def _links(stem: str, forms: Sequence[str]) -> Html:
+    found = [element("a", form.upper(), href=f"{stem}.{form}") for form in forms]
+    return Html(" \u00b7 ".join(found))
+
+
+def _notes(notes: Sequence[str]) -> Html | None:
+    if not notes:
+        return None
+    return element("ul", *(element("li", note) for note in notes), class_="notes")
+
+
+def table(sheet: Sheet) -> Html:
+    """In a box of its own, in which it scrolls."""
+    headings = [*sheet.names, *sheet.headings]
+    columns = list(zip(*sheet.rows, strict=True)) or [()] * len(headings)
+    long = [any(len(text) > LONG for text, _ in column) for column in columns]
+    first = len(sheet.names)
+    head = [
+        element("th", name, scope="col", class_=_classes(name=i < first, text=long[i]))
+        for i, name in enumerate(headings)
+    ]
+    rows = [
+        element(
+            "tr",
+            *(
+                element("th", text, scope="row", class_=_classes(text=long[i]))
+                if i < first
+                else _cell(text, best, long[i])
+                for i, (text, best) in enumerate(row)
+            ),
+        )
+        for row in sheet.rows
+    ]
+    whole = element(
+        "table",
+        element("caption", sheet.title),
+        element("thead", element("tr", *head)),
+        element("tbody", *rows),
+    )
+    label = f"Table: {sheet.title}"
+    return element("div", whole, class_="scroll", role="region", tabindex="0", aria_label=label)
+
+
+VERDICTS = ("reproduced", "partly", "not reproduced")
+
+
+def _cell(text: str, best: bool, long: bool) -> Html:
+    verdict = text.replace(" ", "-") if text in VERDICTS else ""
+    none = text in (MISSING, "-", "diverged")
+    look = _classes(best=best, none=none, text=long) or verdict or None
+    return element("td", element("strong", text) if best else text, class_=look)
+
+
+def _classes(**worn: bool) -> str | None:
+    return " ".join(name for name, holds in worn.items() if holds) or None
+
+
+def _behind(section: Section) -> list[Html]:
+    """How the figures came about: settings, runs, environment; closed until they are asked for."""
+    runs = section.runs
+    environments = [one.environment for one in runs]
+    if len(runs) == 1:
+        settings = [_folded("Settings, complete", element("pre", runs[0].record.config))]
+    else:
+        tables = [one.config.model_dump() for one in runs]
+        same = common(tables)
+        text = element("pre", tomli_w.dumps(same))
+        settings = [
+            _folded(f"Settings shared by all {len(runs)} runs", text),
+            _folded("Runs, and the settings in which they differ", table(_differences(runs, same))),
+        ]
+    command = element("p", "Command: ", element("code", section.command or "not recorded"))
+    return [*settings, _folded("Environment", command, table(_environment(environments)))]
+
+
+def _folded(title: str, *inner: Html) -> Html:
+    return element("details", element("summary", title), *inner)
+
+
+def _differences(runs: Sequence[Kept], same: dict[str, Any]) -> Sheet:
+    found = [flat(one.config.model_dump(), same) for one in runs]
+    keys = list(dict.fromkeys(key for settings in found for key in settings))
+    rows = []
+    for one, settings in zip(runs, found, strict=True):
+        summary = one.record.summary
+        cells = [summary["status"], str(summary["rounds"]), f"{summary.get('seconds', 0):.1f}"]
+        cells += [str(settings.get(key, MISSING)) for key in keys]
+        rows.append([(text, False) for text in (one.name, *cells, one.folder)])
+    headings = ["status", "rounds", "seconds", *keys, "folder"]
+    return Sheet(f"{len(runs)} runs", ["run"], headings, rows, [])
+
+
+def _environment(tables: Sequence[dict[str, Any]]) -> Sheet:
+    """Every entry, and of those that are not the same for all runs how many have which."""
+    found = [flat({k: v for k, v in table.items() if k != "command"}) for table in tables]
+    rows = []
+    for key in dict.fromkeys(key for entries in found for key in entries):
+        values = Counter(_shown(entries.get(key)) for entries in found)
+        several = len(values) > 1
+        said = [f"{text} ({count} runs)" if several else text for text, count in values.items()]
+        rows.append([(key, False), ("; ".join(said), False)])
+    return Sheet("What computed it", ["of"], ["is"], rows, [])
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(
+            f"{count} \u00d7 {name}" for name, count in Counter(map(str, value)).items()
+        )
+    return MISSING if value is None else str(value)
+
+
+def in_markdown(title: str, chapters: Sequence[Chapter], unfinished: Sequence[str]) -> str:
+    """The same tables and figures, without what is behind them."""
+    lines = [f"# {_plain(title)}", outline(chapters), *map(_plain, _pending(unfinished))]
+    for section, blocks in chapters:
+        lines += [f"## {_plain(section.title)}", _plain(f"{section.kind} {section.folder}")]
+        lines += [_plain(" \u00b7 ".join(section.facts)), *map(_plain, section.troubles)]
+        for block in blocks:
+            lines.append(f"### {_plain(block.title)}")
+            lines += [markdown(_plain_sheet(sheet)).rstrip() for sheet, _ in block.tables]
+            lines += [f"![{_plain(name)}]({stem}.png)" for name, stem, _ in block.figures]
+    return "\n\n".join(lines) + "\n"
+
+
+def _plain(text: str) -> str:
+    """Text that means nothing in Markdown, in a table or elsewhere."""
+    return html.escape(" ".join(text.split()), quote=False).replace("|", "\\|")
+
+
+def _plain_sheet(sheet: Sheet) -> Sheet:
+    rows = [[(_plain(text), best) for text, best in row] for row in sheet.rows]
+    texts = ([_plain(text) for text in one] for one in (sheet.names, sheet.headings, sheet.notes))
+    names, headings, notes = texts
+    return Sheet(_plain(sheet.title), names, headings, rows, notes)

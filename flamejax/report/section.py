@@ -1,0 +1,219 @@
+"""What a report says of one thing that was found: tables, figures, and what went wrong."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from flamejax.comparison import Comparison
+from flamejax.experiment.claims import Verdict, claims, judge
+from flamejax.experiment.paper import Cell, cells
+from flamejax.experiment.results import Experiment
+from flamejax.grid import assignment
+from flamejax.lane import Result
+from flamejax.readback import Found, Kept
+from flamejax.report import comparison as compared
+from flamejax.report import comparison_figures, curves, run, sweep_figures, theory_figures
+from flamejax.report import sweep as sweeps
+from flamejax.report.experiment import Part, parts
+from flamejax.report.sheet import MISSING, Sheet, number, title
+from flamejax.swept import Sweep
+
+NAMED = 8  # of runs with a trouble, and of values in a line; all runs are in a table
+
+
+class Section(NamedTuple):
+    kind: str
+    title: str
+    folder: str
+    facts: list[str]  # what was run
+    troubles: list[str]  # what diverged, what is missing
+    parts: list[Part]
+    runs: list[Kept]
+    command: str | None
+
+
+def section(found: Found) -> Section:
+    what, runs = found.what, found.runs
+    if isinstance(what, Experiment):
+        kind, heading, facts, made = "experiment", what.title, _span(what), _judged(what)
+    elif isinstance(what, Comparison):
+        methods = [compared.method_name(row) for row in what.rows]
+        kind, heading = "comparison", f"Comparison of {_listed(methods)}"
+        facts, made = _pieces(title(what.about)), _compared(what)
+    elif isinstance(what, Sweep):
+        keys = sweep_figures.varying(what)
+        kind, heading = "sweep", f"Sweep over {_listed(keys or ['seed'])}"
+        facts, made = _pieces(sweeps.headline(what)), _swept(what)
+    else:
+        assert isinstance(what, Result)
+        kind, (heading, facts), made = "run", _named(what), _one(what)
+    command = what.about.get("command") if isinstance(what, Experiment) else None
+    commands = {one.environment.get("command") for one in runs} - {None}
+    if command is None and len(commands) == 1:
+        command = commands.pop()
+    spent = sum(one.record.summary.get("seconds", 0) for one in runs)
+    facts += [*[f"{len(runs)} runs"] * (kind != "run"), f"computed in {duration(spent)}"]
+    missing = what.missing if isinstance(what, Experiment) else []
+    said = None if command is None else f"flamejax {command}"
+    return Section(kind, heading, found.name, facts, _troubles(runs, missing), made, runs, said)
+
+
+def duration(seconds: float) -> str:
+    """
+    >>> [duration(s) for s in (3.14159, 75, 4000)]
+    ['3.1 s', '1 min 15 s', '1 h 6 min']
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def _pieces(line: str) -> list[str]:
+    return line.split(" · ")
+
+
+def _listed(words: Iterable[Any]) -> str:
+    """A few words in a line; the rest is counted."""
+    all_words = list(dict.fromkeys(map(str, words)))
+    more = len(all_words) - NAMED
+    return ", ".join(all_words[:NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _troubles(runs: Sequence[Kept], missing: Sequence[str]) -> list[str]:
+    gone: dict[str, list[str]] = {}
+    for one in runs:
+        gone.setdefault(one.record.summary["status"], []).append(one.name)
+    gone = {status: names for status, names in gone.items() if status != "finished"}
+    gone |= {"missing": list(missing)} if missing else {}
+    return [
+        f"{len(names)} of {len(runs) + len(missing)} runs {_verb(status, len(names))}: "
+        f"{_listed(names)}."
+        if names != [""]
+        else f"This run {_verb(status, 1)}."
+        for status, names in gone.items()
+    ]
+
+
+def _verb(status: str, count: int) -> str:
+    were = "was" if count == 1 else "were"
+    verbs = {"diverged": "diverged", "interrupted": f"{were} interrupted"}
+    return verbs.get(status, f"{were.replace('was', 'is').replace('were', 'are')} missing")
+
+
+def _named(result: Result) -> tuple[str, list[str]]:
+    """A run's heading, and what was run."""
+    config, summary = result.config, result.summary
+    method, summed = config.method, {**summary, "seeds": [config.seed], "rounds": config.rounds}
+    about = {name: getattr(config, name).model_dump() for name in ("partition", "attack")}
+    heading = f"{method.name} ({method.preset}), seed {config.seed}"
+    aggregator = config.aggregator.name
+    more = [aggregator] if aggregator != "mean" else []
+    return heading, [*_pieces(title({**summed, **about})), *more]
+
+
+def _one(result: Result) -> list[Part]:
+    figures: list[Any] = []
+    if len(result.metrics["round"]):
+        figures.append(("curves", partial(_sized, curves.draw, result)))
+    if "theory" in result.summary:
+        figures.append(("theory", partial(_sized, theory_figures.draw, result)))
+    sheets = [run.sheet(result.summary)] if result.summary["last"] else []
+    return [Part("Figures of the last round", sheets, figures)]
+
+
+def _sized(draw: Any, result: Result, figure: Any) -> Any:
+    figure.set_size_inches(9, 3.8)
+    return draw(figure, result)
+
+
+def _compared(found: Comparison) -> list[Part]:
+    pictures: list[Any] = [
+        ("curves", partial(comparison_figures.draw_curves, comparison=found)),
+        ("fairness", partial(comparison_figures.draw_fairness, comparison=found)),
+    ]
+    return [Part("Methods side by side", [compared.sheet(found)], pictures)]
+
+
+def _swept(found: Sweep) -> list[Part]:
+    pictures: list[Any] = []
+    if sweep_figures.varying(found):
+        pictures = [("heatmap", partial(sweep_figures.draw, sweep=found))]
+    return [Part("Points of the grid", [sweeps.sheet(found)], pictures)]
+
+
+def _span(found: Experiment) -> list[str]:
+    """What an experiment is made of."""
+    groups = found.groups
+    abouts = [group.comparison.about for group in groups]
+    points = [", ".join(map(assignment, group.point.items())) for group in groups]
+    spans = {
+        "data": [group.data for group in groups],
+        "partition": [group.partition for group in groups],
+        "at": [point for point in points if point],
+        "clients": [about["clients"] for about in abouts],
+        "rounds": [about["rounds"] for about in abouts],
+        "methods": [row["label"] for group in groups for row in group.comparison.rows],
+        "seeds": [seed for about in abouts for seed in about["seeds"]],
+    }
+    return [f"{name}: {_listed(values)}" for name, values in spans.items() if values]
+
+
+def _judged(found: Experiment) -> list[Part]:
+    """Tables and figures by kind, then the paper's figures and its claims."""
+    beside, verdicts = cells(found), judge(found)
+    made = parts(found, beside)
+    if found.kind != "table" and any(cell.paper is not None for cell in beside):
+        made.append(Part("Beside the paper", [_beside(beside)], []))
+    if verdicts:
+        made.append(Part("The paper's claims", [_verdicts(verdicts)], []))
+    return made
+
+
+def _beside(found: Sequence[Cell]) -> Sheet:
+    rows = []
+    for cell in found:
+        if cell.paper is None:
+            continue
+        names = [cell.data, cell.partition, cell.form, cell.method, cell.model.upper()]
+        pairs = [(cell.ours, cell.std), (cell.paper, cell.paper_std)]
+        figures = [_spread(*pair) for pair in pairs]
+        off = MISSING if cell.difference is None else f"{cell.difference:+.4f}"
+        within = {None: MISSING, True: "yes", False: "no"}[cell.within_2sigma]
+        rows.append([(text, False) for text in (*names, *figures, off, within)])
+    names = ["data", "partition", "form", "method", "model"]
+    notes = [
+        "Ours: last round, mean ± standard deviation over seeds. ORACLE: a hybrid chosen on the "
+        "test split, as the paper's is. Only the published form is expected to agree.",
+        "Within 2\u03c3: no further from the paper's mean than twice its standard deviation.",
+    ]
+    headings = ["ours", "paper", "difference", "within 2\u03c3"]
+    return Sheet("Accuracy beside the paper's table", names, headings, rows, notes)
+
+
+def _spread(mean: float | None, std: float | None) -> str:
+    text = number(mean, ".4f")
+    return MISSING if text is None else text + ("" if std is None else f" ± {std:.4f}")
+
+
+def _verdicts(found: Sequence[Verdict]) -> Sheet:
+    known = claims()
+    rows = [
+        [
+            (known[one.claim].says if one.claim in known else one.claim, False),
+            *((text, False) for text in (one.form, one.verdict, one.numbers)),
+        ]
+        for one in found
+    ]
+    notes = []
+    for form in dict.fromkeys(one.form for one in found):
+        counts = Counter(one.verdict for one in found if one.form == form)
+        said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+        notes.append(f"{form}: {said}.")
+    headings = ["form", "verdict", "measured"]
+    return Sheet("Verdicts on the paper's claims, form by form", ["claim"], headings, rows, notes)
