@@ -34,6 +34,7 @@ from flamejax.recorded import (
     SweepFile,
 )
 from flamejax.records import Record
+from flamejax.registry import short
 from flamejax.swept import Sweep
 from flamejax.theory import findings
 
@@ -117,7 +118,7 @@ class _Place(NamedTuple):
         except (OSError, ValueError, RuntimeError):  # a name that cannot be one, a circle of links
             within = False
         if not within:
-            raise InputError(f"{self.folder}: {ascii(name)[:80]} leads out of the folder given")
+            raise InputError(f"{self.folder}: {short(name)} leads out of the folder given")
         return path
 
     def file(self, name: str) -> Path | None:
@@ -212,8 +213,8 @@ def _compared(
         same = (made.method.name, made.seed) == (method, run.seed)
         same = same and preset in (None, made.method.preset)
         if not same or aggregator not in (None, made.aggregator.name):
-            said = f"{ascii(run.label)[:60]}, seed {run.seed}"
-            raise InputError(f"{place.folder / name}: {run.folder} is not a run of {said}")
+            said = f"{short(run.label)}, seed {run.seed}"
+            raise InputError(f"{place.folder / name}: {short(run.folder)} is not a run of {said}")
     return comparison.gather(planned, [one.record for one in kept]), kept
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from flamejax import records
@@ -17,7 +15,7 @@ from flamejax.report.latex import latex
 from flamejax.report.page import GENERATOR, Block, Chapter, Drawn, in_markdown, page
 from flamejax.report.palette import save
 from flamejax.report.section import section
-from flamejax.report.sheet import Sheet
+from flamejax.report.sheet import sheet_csv
 
 PAGE = "report.html"
 FORMS = {"tables": (".csv", ".tex"), "figures": (".png", ".svg", ".pdf")}
@@ -52,15 +50,14 @@ def report(
 
 def _write(found: Sequence[Found], target: Path, root: Path, title: str | None) -> None:
     ended = [one for one in found if one.what is not None]
-    names = _Names(root)
-    chapters = [_chapter(one, names, f"{root.name}/" if root != target.parent else "", len(ended))
-                for one in ended]  # fmt: skip
+    names, beside = _Names(root), "" if root == target.parent else f"{root.name}/"
+    chapters = [_chapter(one, names, len(ended)) for one in ended]
     unfinished = [one.name for one in found if one.what is None]
     if title is None:
         title = chapters[0].section.title if len(chapters) == 1 else "Results"
-    whole = in_markdown(title, chapters, unfinished), page(title, chapters, unfinished)
-    for path, text in zip((root / "report.md", target), whole, strict=True):
-        records.write(path, _encoded(text))
+    told = title, chapters, unfinished
+    records.write(root / "report.md", _encoded(in_markdown(*told)))
+    records.write(target, _encoded(page(*told, beside)))
 
 
 def _encoded(text: str) -> bytes:
@@ -86,7 +83,7 @@ class _Names:
         return name
 
 
-def _chapter(found: Found, names: _Names, prefix: str, chapters: int) -> Chapter:
+def _chapter(found: Found, names: _Names, chapters: int) -> Chapter:
     """What is said of one thing; its tables and figures are written."""
     with sound(found.folder):
         told = section(found)
@@ -95,57 +92,55 @@ def _chapter(found: Found, names: _Names, prefix: str, chapters: int) -> Chapter
             words = [told.folder] if chapters > 1 else []
             tables = []
             for sheet in part.sheets:
-                stem = names.stem("tables", *words, part.title)
+                stem = names.stem("tables", *words, part.name)
                 records.write(names.root / f"{stem}.csv", _encoded(sheet_csv(sheet)))
                 records.write(names.root / f"{stem}.tex", _encoded(latex(sheet)))
-                tables.append((sheet, prefix + stem))
+                tables.append((sheet, stem))
             figures = []
             for name, draw in part.figures:
                 stem = names.stem("figures", *words, name)
                 save(draw, names.root / stem)
                 svg = (names.root / f"{stem}.svg").read_bytes()
-                figures.append(Drawn(name, prefix + stem, svg))
+                figures.append(Drawn(name, stem, svg))
             blocks.append(Block(part.title, tables, figures))
     return Chapter(told, blocks)
 
 
-def sheet_csv(sheet: Sheet) -> str:
-    """A table as it is shown."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow([*sheet.names, *sheet.headings])
-    writer.writerows([text for text, _ in row] for row in sheet.rows)
-    return buffer.getvalue()
-
-
 def _check_old(target: Path, root: Path) -> None:
     """Refuse to replace what is not a report."""
-    foreign = target.exists() and not _is_report(target)
-    if root.is_dir():
-        foreign |= not only(os.listdir(root), FILES)
-        foreign |= any(path.is_dir() or path.is_symlink() for path in _old(root))
-        foreign |= any(path.suffix not in FORMS[path.parent.name] for path in _old(root))
-    if foreign or (os.path.lexists(root) and (root.is_symlink() or not root.is_dir())):
+    taken = os.path.lexists(target) and not _is_report(target)
+    if taken or (os.path.lexists(root) and not _is_folder_of_report(root)):
         raise InputError(f"--out {target}: there is something that is not a report; name another")
 
 
 def _is_report(path: Path) -> bool:
     try:
+        if path.is_symlink() or not path.is_file():
+            return False
         with path.open("rb") as file:
-            return path.is_file() and f'content="{GENERATOR}"'.encode() in file.read(1000)
+            return f'content="{GENERATOR}"'.encode() in file.read(1000)
     except OSError:
         return False
 
 
-def _old(root: Path) -> Iterator[Path]:
-    """What an old report has in its folders."""
-    for name in FORMS:
-        if (root / name).is_symlink():
-            yield root / name
-        elif (root / name).is_dir():
-            yield from (root / name).iterdir()
+def _is_folder_of_report(root: Path) -> bool:
+    """Whether nothing is in it but what a report has, perhaps one that was cut short."""
+    if not root.is_dir() or not only(os.listdir(root), FILES):
+        return False
+    for name, forms in FORMS.items():
+        folder = root / name
+        if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+            return False
+        if any(p.is_dir() or p.suffix not in (*forms, ".part") for p in _held(folder)):
+            return False
+    return True
+
+
+def _held(folder: Path) -> list[Path]:
+    return list(folder.iterdir()) if folder.is_dir() else []
 
 
 def _clear(root: Path) -> None:
-    for path in _old(root):
-        path.unlink()
+    for name in FORMS:
+        for path in _held(root / name):
+            path.unlink()

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import base64
 import html
+import re
 from collections import Counter
 from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import tomli_w
 
@@ -22,6 +24,7 @@ from flamejax.report.sheet import MISSING, Sheet, markdown
 
 GENERATOR = "flamejax report"
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+VERDICTS = ("reproduced", "partly", "not reproduced")
 LONG = 32  # letters; longer cells of a table are broken into lines
 CAPTIONS = {
     "curves": "Test accuracy and test loss against communication rounds.",
@@ -35,7 +38,7 @@ CAPTIONS = {
 
 class Drawn(NamedTuple):
     name: str
-    stem: str  # of its files, as seen from the page
+    stem: str  # of its files
     svg: bytes
 
 
@@ -43,7 +46,7 @@ class Block(NamedTuple):
     """A part of a section with the files of its tables and figures."""
 
     title: str
-    tables: list[tuple[Sheet, str]]  # with the stem of their files, as seen from the page
+    tables: list[tuple[Sheet, str]]  # with the stem of their files
     figures: list[Drawn]
 
 
@@ -52,8 +55,14 @@ class Chapter(NamedTuple):
     blocks: list[Block]
 
 
-def page(title: str, chapters: Sequence[Chapter], unfinished: Sequence[str]) -> str:
-    """The whole page; unfinished: folders of runs that have not ended."""
+def page(
+    title: str, chapters: Sequence[Chapter], unfinished: Sequence[str], beside: str = ""
+) -> str:
+    """The whole page.
+
+    unfinished: folders of runs that have not ended. beside: where the files of tables and figures
+    are, seen from the page; empty, or it ends with a slash.
+    """
     style = files("flamejax.report").joinpath("page.css").read_text("utf-8")
     head = element(
         "head",
@@ -73,8 +82,12 @@ def page(title: str, chapters: Sequence[Chapter], unfinished: Sequence[str]) -> 
             element("p", outline(chapters), class_="lead"),
             *_troubles(_pending(unfinished)),
         ),
-        _contents(chapters),
-        element("main", *map(_chapter, range(len(chapters)), chapters), id="results"),
+        _contents(title, chapters),
+        element(
+            "main",
+            *(_chapter(i, one, title, beside) for i, one in enumerate(chapters)),
+            id="results",
+        ),
         element("footer", "Made by flamejax report from the results folders named above."),
     )
     return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
@@ -96,10 +109,10 @@ def _troubles(said: Sequence[str]) -> list[Html]:
     return [element("p", text, class_="trouble") for text in said]
 
 
-def _contents(chapters: Sequence[Chapter]) -> Html | None:
+def _contents(title: str, chapters: Sequence[Chapter]) -> Html | None:
     entries: list[Html] = []
     for i, (section, blocks) in enumerate(chapters):
-        entries.append(element("li", element("a", section.title, href=f"#s{i}")))
+        entries.append(element("li", element("a", _heading(section, title), href=f"#s{i}")))
         if len(chapters) == 1:
             entries += [
                 element("li", element("a", block.title, href=f"#s{i}-{j}"))
@@ -110,38 +123,45 @@ def _contents(chapters: Sequence[Chapter]) -> Html | None:
     return element("nav", element("ol", *entries), aria_label="Contents")
 
 
-def _chapter(i: int, chapter: Chapter) -> Html:
+def _heading(section: Section, title: str) -> str:
+    """Of a section; what the page is called need not be said twice."""
+    return "What was run" if section.title == title else section.title
+
+
+def _chapter(i: int, chapter: Chapter, title: str, beside: str) -> Html:
     section = chapter.section
     where = joined(element("b", section.kind), f" \u00b7 {section.folder}")
     return element(
         "section",
         element("p", where, class_="kind"),
-        element("h2", section.title, id=f"s{i}-title"),
+        element("h2", _heading(section, title), id=f"s{i}-title"),
         element("ul", *(element("li", fact) for fact in section.facts), class_="facts"),
         *_troubles(section.troubles),
-        *(_block(f"s{i}-{j}", block) for j, block in enumerate(chapter.blocks)),
+        *(_block(f"s{i}-{j}", block, beside) for j, block in enumerate(chapter.blocks)),
         element("div", *_behind(section), class_="behind"),
         id=f"s{i}",
         aria_labelledby=f"s{i}-title",
     )
 
 
-def _block(anchor: str, block: Block) -> Html:
+def _block(anchor: str, block: Block, beside: str) -> Html:
     made: list[Html | None] = [element("h3", block.title, id=anchor)]
     for sheet, stem in block.tables:
         made += [table(sheet), _notes(sheet.notes)]
-        made.append(element("p", "This table as ", _links(stem, ("csv", "tex")), class_="files"))
+        made.append(
+            element("p", "This table as ", _links(beside + stem, ("csv", "tex")), class_="files")
+        )
     for name, stem, svg in block.figures:
         caption = CAPTIONS.get(name, f"{block.title}: {name.replace('_', ' ').replace('-', ' ')}.")
         encoded = base64.b64encode(svg).decode()
         image = element("img", src=f"data:image/svg+xml;base64,{encoded}", alt=caption)
-        forms = element("span", " ", _links(stem, ("svg", "png", "pdf")), class_="files")
+        forms = element("span", " ", _links(beside + stem, ("svg", "png", "pdf")), class_="files")
         made.append(element("figure", image, element("figcaption", caption, forms)))
     return joined(*made)
 
 
 def _links(stem: str, forms: Sequence[str]) -> Html:
-    found = [element("a", form.upper(), href=f"{stem}.{form}") for form in forms]
+    found = [element("a", form.upper(), href=quote(f"{stem}.{form}")) for form in forms]
     return Html(" \u00b7 ".join(found))
 
 
@@ -153,48 +173,42 @@ def _notes(notes: Sequence[str]) -> Html | None:
 
 def table(sheet: Sheet) -> Html:
     """In a box of its own, in which it scrolls."""
-    headings = [*sheet.names, *sheet.headings]
+    headings, first = [*sheet.names, *sheet.headings], len(sheet.names)
     columns = list(zip(*sheet.rows, strict=True)) or [()] * len(headings)
-    long = [any(len(text) > LONG for text, _ in column) for column in columns]
-    first = len(sheet.names)
+    looks = [_column([text for text, _ in column], i < first) for i, column in enumerate(columns)]
     head = [
-        element("th", name, scope="col", class_=_classes(name=i < first, text=long[i]))
-        for i, name in enumerate(headings)
+        element("th", name, scope="col", class_=look or None)
+        for name, look in zip(headings, looks, strict=True)
     ]
     rows = [
-        element(
-            "tr",
-            *(
-                element("th", text, scope="row", class_=_classes(text=long[i]))
-                if i < first
-                else _cell(text, best, long[i])
-                for i, (text, best) in enumerate(row)
-            ),
-        )
+        element("tr", *(_cell(*cell, looks[i], i < first) for i, cell in enumerate(row)))
         for row in sheet.rows
     ]
     whole = element(
         "table",
-        element("caption", sheet.title),
         element("thead", element("tr", *head)),
         element("tbody", *rows),
+        aria_label=sheet.title,
     )
-    label = f"Table: {sheet.title}"
-    return element("div", whole, class_="scroll", role="region", tabindex="0", aria_label=label)
+    named = {"role": "region", "tabindex": "0", "aria_label": f"Table: {sheet.title}"}
+    return joined(
+        element("p", sheet.title, class_="caption"), element("div", whole, class_="scroll", **named)
+    )
 
 
-VERDICTS = ("reproduced", "partly", "not reproduced")
+def _column(texts: Sequence[str], name: bool) -> str:
+    """How a column looks: numbers are on the right, words on the left, many of them in lines."""
+    long = any(len(text) > LONG for text in texts)
+    words = name or not any(re.search(r"\d", text) for text in texts)
+    return " ".join(["words"] * (words or long) + ["long"] * long)
 
 
-def _cell(text: str, best: bool, long: bool) -> Html:
-    verdict = text.replace(" ", "-") if text in VERDICTS else ""
-    none = text in (MISSING, "-", "diverged")
-    look = _classes(best=best, none=none, text=long) or verdict or None
-    return element("td", element("strong", text) if best else text, class_=look)
-
-
-def _classes(**worn: bool) -> str | None:
-    return " ".join(name for name, holds in worn.items() if holds) or None
+def _cell(text: str, best: bool, look: str, name: bool) -> Html:
+    if name:
+        return element("th", text, scope="row", class_=look or None)
+    worn = [*look.split(), *["best"] * best, *["none"] * (text in (MISSING, "-", "diverged"))]
+    worn += [text.replace(" ", "-")] if text in VERDICTS else []
+    return element("td", element("strong", text) if best else text, class_=" ".join(worn) or None)
 
 
 def _behind(section: Section) -> list[Html]:
@@ -241,7 +255,7 @@ def _environment(tables: Sequence[dict[str, Any]]) -> Sheet:
         several = len(values) > 1
         said = [f"{text} ({count} runs)" if several else text for text, count in values.items()]
         rows.append([(key, False), ("; ".join(said), False)])
-    return Sheet("What computed it", ["of"], ["is"], rows, [])
+    return Sheet("What computed it", ["entry"], ["value"], rows, [])
 
 
 def _shown(value: Any) -> str:

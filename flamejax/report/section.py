@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from flamejax.comparison import Comparison
 from flamejax.experiment.claims import Verdict, claims, judge
-from flamejax.experiment.paper import Cell, cells
+from flamejax.experiment.paper import cells
 from flamejax.experiment.results import Experiment
 from flamejax.grid import assignment
 from flamejax.lane import Result
@@ -18,7 +18,8 @@ from flamejax.report import comparison as compared
 from flamejax.report import comparison_figures, curves, run, sweep_figures, theory_figures
 from flamejax.report import sweep as sweeps
 from flamejax.report.experiment import Part, parts
-from flamejax.report.sheet import MISSING, Sheet, number, title
+from flamejax.report.experiment_sheets import beside_paper
+from flamejax.report.sheet import Sheet, title
 from flamejax.swept import Sweep
 
 NAMED = 8  # of runs with a trouble, and of values in a line; all runs are in a table
@@ -40,8 +41,8 @@ def section(found: Found) -> Section:
     if isinstance(what, Experiment):
         kind, heading, facts, made = "experiment", what.title, _span(what), _judged(what)
     elif isinstance(what, Comparison):
-        methods = [compared.method_name(row) for row in what.rows]
-        kind, heading = "comparison", f"Comparison of {_listed(methods)}"
+        place = f"{what.about['data']}, {what.about['partition']['name']}"
+        kind, heading = "comparison", f"{len(what.rows)} methods on {place}"
         facts, made = _pieces(title(what.about)), _compared(what)
     elif isinstance(what, Sweep):
         keys = sweep_figures.varying(what)
@@ -111,7 +112,8 @@ def _named(result: Result) -> tuple[str, list[str]]:
     config, summary = result.config, result.summary
     method, summed = config.method, {**summary, "seeds": [config.seed], "rounds": config.rounds}
     about = {name: getattr(config, name).model_dump() for name in ("partition", "attack")}
-    heading = f"{method.name} ({method.preset}), seed {config.seed}"
+    place = f"{summary['data']}, {config.partition.name}"
+    heading = f"{method.name} ({method.preset}) on {place}, seed {config.seed}"
     aggregator = config.aggregator.name
     more = [aggregator] if aggregator != "mean" else []
     return heading, [*_pieces(title({**summed, **about})), *more]
@@ -124,7 +126,7 @@ def _one(result: Result) -> list[Part]:
     if "theory" in result.summary:
         figures.append(("theory", partial(_sized, theory_figures.draw, result)))
     sheets = [run.sheet(result.summary)] if result.summary["last"] else []
-    return [Part("Figures of the last round", sheets, figures)]
+    return [Part("Figures of the last round", sheets, figures, "run")]
 
 
 def _sized(draw: Any, result: Result, figure: Any) -> Any:
@@ -137,14 +139,14 @@ def _compared(found: Comparison) -> list[Part]:
         ("curves", partial(comparison_figures.draw_curves, comparison=found)),
         ("fairness", partial(comparison_figures.draw_fairness, comparison=found)),
     ]
-    return [Part("Methods side by side", [compared.sheet(found)], pictures)]
+    return [Part("Methods side by side", [compared.sheet(found)], pictures, "comparison")]
 
 
 def _swept(found: Sweep) -> list[Part]:
     pictures: list[Any] = []
     if sweep_figures.varying(found):
         pictures = [("heatmap", partial(sweep_figures.draw, sweep=found))]
-    return [Part("Points of the grid", [sweeps.sheet(found)], pictures)]
+    return [Part("Points of the grid", [sweeps.sheet(found)], pictures, "sweep")]
 
 
 def _span(found: Experiment) -> list[str]:
@@ -168,52 +170,27 @@ def _judged(found: Experiment) -> list[Part]:
     """Tables and figures by kind, then the paper's figures and its claims."""
     beside, verdicts = cells(found), judge(found)
     made = parts(found, beside)
-    if found.kind != "table" and any(cell.paper is not None for cell in beside):
-        made.append(Part("Beside the paper", [_beside(beside)], []))
-    if verdicts:
-        made.append(Part("The paper's claims", [_verdicts(verdicts)], []))
+    sheets = {"Beside the paper": [], "The paper's claims": []}
+    for form in found.forms:
+        if found.kind != "table":  # which has it among its own
+            ours = [cell for cell in beside if cell.form == form]
+            sheets["Beside the paper"] += beside_paper(ours, {}, f"Accuracy, {form} form")
+        sheets["The paper's claims"] += _verdicts(
+            [one for one in verdicts if one.form == form], form
+        )
+    made += [
+        Part(title, some, [], f"{found.name}-{title}") for title, some in sheets.items() if some
+    ]
     return made
 
 
-def _beside(found: Sequence[Cell]) -> Sheet:
+def _verdicts(found: Sequence[Verdict], form: str) -> list[Sheet]:
+    """What became of the claims in one form; no sheet without any."""
+    known, counts = claims(), Counter(one.verdict for one in found)
     rows = []
-    for cell in found:
-        if cell.paper is None:
-            continue
-        names = [cell.data, cell.partition, cell.form, cell.method, cell.model.upper()]
-        pairs = [(cell.ours, cell.std), (cell.paper, cell.paper_std)]
-        figures = [_spread(*pair) for pair in pairs]
-        off = MISSING if cell.difference is None else f"{cell.difference:+.4f}"
-        within = {None: MISSING, True: "yes", False: "no"}[cell.within_2sigma]
-        rows.append([(text, False) for text in (*names, *figures, off, within)])
-    names = ["data", "partition", "form", "method", "model"]
-    notes = [
-        "Ours: last round, mean ± standard deviation over seeds. ORACLE: a hybrid chosen on the "
-        "test split, as the paper's is. Only the published form is expected to agree.",
-        "Within 2\u03c3: no further from the paper's mean than twice its standard deviation.",
-    ]
-    headings = ["ours", "paper", "difference", "within 2\u03c3"]
-    return Sheet("Accuracy beside the paper's table", names, headings, rows, notes)
-
-
-def _spread(mean: float | None, std: float | None) -> str:
-    text = number(mean, ".4f")
-    return MISSING if text is None else text + ("" if std is None else f" ± {std:.4f}")
-
-
-def _verdicts(found: Sequence[Verdict]) -> Sheet:
-    known = claims()
-    rows = [
-        [
-            (known[one.claim].says if one.claim in known else one.claim, False),
-            *((text, False) for text in (one.form, one.verdict, one.numbers)),
-        ]
-        for one in found
-    ]
-    notes = []
-    for form in dict.fromkeys(one.form for one in found):
-        counts = Counter(one.verdict for one in found if one.form == form)
-        said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
-        notes.append(f"{form}: {said}.")
-    headings = ["form", "verdict", "measured"]
-    return Sheet("Verdicts on the paper's claims, form by form", ["claim"], headings, rows, notes)
+    for one in found:
+        says = known[one.claim].says if one.claim in known else one.claim
+        rows.append([(text, False) for text in (says, one.verdict, one.numbers)])
+    notes = [", ".join(f"{count} {verdict}" for verdict, count in counts.items()) + "."]
+    name, headings = f"Methods in their {form} form", ["verdict", "measured"]
+    return [Sheet(name, ["claim"], headings, rows, notes)] if found else []
