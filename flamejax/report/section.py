@@ -170,17 +170,17 @@ def _judged(found: Experiment) -> list[Part]:
     """Tables and figures by kind, then the paper's figures and its claims."""
     beside, verdicts = cells(found), judge(found)
     made = parts(found, beside)
-    sheets = {"Beside the paper": [], "The paper's claims": []}
+    compared_with: list[Sheet] = []
+    judged: list[Sheet] = []
     for form in found.forms:
         if found.kind != "table":  # which has it among its own
             ours = [cell for cell in beside if cell.form == form]
-            sheets["Beside the paper"] += beside_paper(ours, {}, f"Accuracy, {form} form")
-        sheets["The paper's claims"] += _verdicts(
-            [one for one in verdicts if one.form == form], form
-        )
-    made += [
-        Part(title, some, [], f"{found.name}-{title}") for title, some in sheets.items() if some
-    ]
+            compared_with += beside_paper(ours, {}, f"Accuracy, {form} form")
+        judged += _verdicts([one for one in verdicts if one.form == form], form)
+    made += [Part("Beside the paper", compared_with, [], f"{found.name}-paper")] * bool(
+        compared_with
+    )
+    made += [Part("The paper's claims", judged, [], f"{found.name}-claims")] * bool(judged)
     return made
 
 
