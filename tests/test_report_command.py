@@ -166,7 +166,7 @@ def test_folders_without_results_are_refused(tmp_path, capsys):
 @pytest.mark.parametrize("changes", [
     {"kind": "other"}, {"groups": 3}, {"forms": {"standard": 1}}, {"missing": [1]},
     {"groups": [{"data": "mnist", "partition": "iid", "point": {}, "runs": []}]},
-    {"kind": "robustness", "groups": [{"data": "a", "partition": "b", "point": {"x": []}, "runs": []}]},
+    {"groups": [{"data": "a", "partition": "b", "point": {"x": []}, "runs": []}]},
 ])  # fmt: skip
 def test_broken_experiments_are_refused(original, tmp_path, capsys, changes):
     folder = kept.experiment(tmp_path / "x", original, **changes)
@@ -174,10 +174,10 @@ def test_broken_experiments_are_refused(original, tmp_path, capsys, changes):
 
 
 def test_names_from_files_are_escaped(original, tmp_path):
-    hostile = "<script>alert('\ud800')</script>"
+    hostile = "<script>alert(1)</script>"
     folder = kept.experiment(tmp_path / "x", original, title=hostile, missing=[hostile])
     for path in folder.rglob("environment.json"):
-        path.write_text(json.dumps({hostile: hostile, "versions": {hostile: [hostile]}}))
+        path.write_text(json.dumps({hostile: f"{hostile}\ud800", "versions": {hostile: [hostile]}}))
     for path in folder.rglob("config.toml"):
         path.write_text(f"# {hostile[:8]}\n{path.read_text()}")
     text = fj.report(folder).read_text()

@@ -170,17 +170,17 @@ def _judged(found: Experiment) -> list[Part]:
     """Tables and figures by kind, then the paper's figures and its claims."""
     beside, verdicts = cells(found), judge(found)
     made = parts(found, beside)
-    compared_with: list[Sheet] = []
+    papers: list[Sheet] = []
     judged: list[Sheet] = []
     for form in found.forms:
         if found.kind != "table":  # which has it among its own
             ours = [cell for cell in beside if cell.form == form]
-            compared_with += beside_paper(ours, {}, f"Accuracy, {form} form")
+            papers += beside_paper(ours, {}, f"Accuracy, {form} form")
         judged += _verdicts([one for one in verdicts if one.form == form], form)
-    made += [Part("Beside the paper", compared_with, [], f"{found.name}-paper")] * bool(
-        compared_with
-    )
-    made += [Part("The paper's claims", judged, [], f"{found.name}-claims")] * bool(judged)
+    if papers:
+        made.append(Part("Beside the paper", papers, [], f"{found.name}-paper"))
+    if judged:
+        made.append(Part("The paper's claims", judged, [], f"{found.name}-claims"))
     return made
 
 
