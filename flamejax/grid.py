@@ -52,9 +52,9 @@ def plan(
     _check(axes, changes)
     own = axes.pop("seed", [None])  # None: the config's
     runs: list[Run] = []
-    for chosen in product(*axes.values()):
+    for values in product(*axes.values()):
         changed = changes
-        for key, value in zip(axes, chosen, strict=True):
+        for key, value in zip(axes, values, strict=True):
             changed = _put(changed, key, key.split("."), value)
         for seed in own:
             made = make(lay_over(base, changed if seed is None else {**changed, "seed": seed}))
@@ -63,11 +63,11 @@ def plan(
     if len({*folders}) < len(runs):  # two spellings of one value
         twice = next(run for run in runs if folders.count(run.path) > 1)
         raise InputError(f"--grid names {', '.join(map(assignment, twice.point.items()))} twice")
-    return values(runs), runs
+    return axes_of(runs), runs
 
 
-def values(runs: Sequence[Run]) -> Axes:
-    """What every key of the grid is in these runs."""
+def axes_of(runs: Sequence[Run]) -> Axes:
+    """The values of every key in these runs."""
     return {key: list(dict.fromkeys(run.point[key] for run in runs)) for key in runs[0].point}
 
 

@@ -82,13 +82,14 @@ def sound(path: Path) -> Iterator[None]:
 
 
 def _walk(root: Path, given: Path) -> Iterator[Found]:
-    """Everything below `root`; what is part of a whole is not listed again."""
+    """Everything below `root`: wholes, and then runs that are part of none."""
     readers: dict[str, Callable[[_Place], Found]] = {
         "experiment.json": _experiment,
         "comparison.json": _comparison,
         "sweep.json": _sweep,
-        "summary.json": _run,
     }
+    runs: list[_Place] = []
+    taken: set[Path] = set()
     for folder, inner, names in os.walk(root):  # does not follow links
         inner.sort()
         place = _Place(root, given / Path(folder).relative_to(root))
@@ -96,10 +97,16 @@ def _walk(root: Path, given: Path) -> Iterator[Found]:
         if name is not None:
             inner.clear()
             with sound(place.folder / name):
-                yield readers[name](place)
-        elif "config.toml" in names and "environment.json" in names:
+                found = readers[name](place)
+            taken |= {(found.folder / run.folder).resolve() for run in found.runs}
+            yield found
+        elif "summary.json" in names or {"config.toml", "environment.json"} <= {*names}:
             inner.clear()
-            yield Found(place.name, place.folder, None, [])
+            runs.append(place)
+    for place in runs:
+        if place.folder.resolve() not in taken:
+            with sound(place.folder):
+                yield _run(place)
 
 
 class _Place(NamedTuple):
@@ -108,7 +115,8 @@ class _Place(NamedTuple):
 
     @property
     def name(self) -> str:
-        return str(Path(self.root.name, self.folder.resolve().relative_to(self.root)))
+        whole = Path(self.root.name, self.folder.resolve().relative_to(self.root))
+        return whole.as_posix()
 
     def path(self, name: str) -> Path:
         """A file or folder in this one, as it is named to people."""
@@ -174,6 +182,8 @@ def _kept(place: _Place, folder: str, name: str) -> Kept:
 
 
 def _run(place: _Place) -> Found:
+    if place.file("summary.json") is None:
+        return Found(place.name, place.folder, None, [])
     kept = _kept(place, "", "")
     lines: list[Any] = []
     if theory := place.file("theory.jsonl"):
@@ -227,23 +237,35 @@ def _sweep(place: _Place) -> Found:
         point = {key: reduce(operator.getitem, key.split("."), values) for key in file.grid}
         runs.append(grid.Run(point, one.config))
         kept.append(one._replace(name=str(runs[-1])))
-    axes = grid.values(runs)
+    axes = grid.axes_of(runs)
     programs = [run.program for run in file.runs]
     found = swept.gather(axes, runs, [one.record for one in kept], programs)
     return Found(place.name, place.folder, found, kept)
 
 
 def _experiment(place: _Place) -> Found:
+    """What is there of an experiment. Experiments in one folder share runs that lie beside them."""
+    name, beside = place.name, place.folder.resolve().parent
+    place = place._replace(root=beside if place.root.is_relative_to(beside) else place.root)
     file = place.parsed("experiment.json", ExperimentFile)
-    groups, kept = [], []
+    groups, kept, missing = [], [], list(file.missing)
     for group in file.groups:
-        at = [group.data, group.partition, *map(grid.assignment, group.point.items())]
-        with sound(place.folder / f"experiment.json, {', '.join(at)}"):
-            prefix = f"{', '.join(at)}: "
-            found, runs = _compared(place, "experiment.json", group.runs, prefix)
-        groups.append(Group(group.data, group.partition, group.point, found))
-        kept += runs
-    made = Experiment(
-        file.name, file.title, file.kind, file.forms, groups, file.missing, file.about
-    )
-    return Found(place.name, place.folder, made, kept)
+        point = map(grid.assignment, group.point.items())
+        at = ", ".join([group.data, group.partition, *point])
+        done = [run for run in group.runs if _is_done(place, run.folder)]
+        missing += [f"{at}: {run.label}, seed {run.seed}" for run in group.runs if run not in done]
+        if done:
+            with sound(place.folder / f"experiment.json, {at}"):
+                found, runs = _compared(place, "experiment.json", done, f"{at}: ")
+            groups.append(Group(group.data, group.partition, group.point, found))
+            kept += runs
+    if not groups:
+        raise InputError(f"{place.folder / 'experiment.json'}: none of its runs is done")
+    heading = file.name, file.title, file.kind, file.forms
+    return Found(name, place.folder, Experiment(*heading, groups, missing, file.about), kept)
+
+
+def _is_done(place: _Place, folder: str) -> bool:
+    here = place._replace(folder=place.path(folder))
+    summary = _json(here.path("summary.json")) if here.file("summary.json") else {}
+    return not isinstance(summary, dict) or summary.get("status") in ("finished", "diverged")

@@ -57,7 +57,7 @@ class RunPlace(Part):
     """A run of several, and where it is."""
 
     label: Text
-    rate: Number | None
+    rate: Number | None = None
     seed: Whole
     folder: Text
 
@@ -84,7 +84,7 @@ class GroupPlaces(Part):
     data: Text
     partition: Text
     point: dict[Text, int | Number | bool | Text]
-    runs: Annotated[list[RunPlace], Field(min_length=1)]
+    runs: list[RunPlace]  # also those that are not done
 
 
 class ExperimentFile(Part):
@@ -95,5 +95,5 @@ class ExperimentFile(Part):
     kind: Literal["table", "curves", "fairness", "robustness", "trend"]
     forms: dict[Text, list[Text]]
     groups: list[GroupPlaces]
-    missing: list[Text]
+    missing: list[Text] = []
     about: dict[str, Any]

@@ -43,12 +43,15 @@ def pretended(folder: Path, methods="flame,ditto", **figures) -> Path:
 
 
 def experiment(folder: Path, comparison: Path, **changes) -> Path:
-    """An experiment of one group, with the runs of a comparison."""
-    shutil.copytree(comparison / "runs", folder / "runs")
+    """An experiment of one group, with the runs of a comparison beside it."""
+    folder.mkdir(parents=True)
+    shutil.copytree(comparison / "runs", folder.parent / "runs")
     runs = json.loads((comparison / "comparison.json").read_text())["runs"]
-    keys = ("label", "rate", "seed", "folder")
+    keys = ("label", "seed", "folder")
     group = {"data": "mnist_mini", "partition": "iid", "point": {}}
     group["runs"] = [{key: run[key] for key in keys} for run in runs]
+    for run in group["runs"]:
+        run["folder"] = f"../{run['folder']}"
     labels = list(dict.fromkeys(run["label"] for run in runs))
     whole = {"name": "table2", "title": "Accuracy by partition", "kind": "table"}
     whole |= {"forms": {"standard": [x for x in labels if ":" not in x]}, "groups": [group]}

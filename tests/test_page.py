@@ -25,7 +25,7 @@ def results(tmp_path_factory) -> Path:
     """A folder with a comparison, a sweep, a run and an experiment."""
     folder = tmp_path_factory.mktemp("results")
     kept.train(folder)
-    kept.experiment(folder / "experiment", folder / "compare")
+    kept.experiment(folder / "experiments" / "table2", folder / "compare")
     return folder
 
 
@@ -59,7 +59,7 @@ class Reader(HTMLParser):
 def test_everything_that_was_found_is_on_the_page(made):
     text = made.read_text("utf-8")
     assert "<h1>All of it</h1>" in text
-    assert "1 comparison, 1 experiment, 1 run, 1 sweep; 15 runs in all." in text
+    assert "1 comparison, 1 experiment, 1 sweep, 1 run; 15 runs in all." in text
     for heading in (
         "3 methods on mnist_mini, iid",
         "Accuracy by partition",

@@ -163,6 +163,24 @@ def test_folders_without_results_are_refused(tmp_path, capsys):
     assert "there are no results" in refused(capsys, tmp_path)
 
 
+def test_experiments_share_runs_that_lie_beside_them(original, tmp_path, capsys):
+    folder = kept.experiment(tmp_path / "all" / "x", original)
+    shutil.copytree(folder, tmp_path / "all" / "y")
+    (tmp_path / "all" / "runs" / "ditto" / "seed1" / "summary.json").unlink()
+    found = read(tmp_path / "all")
+    assert [(one.name, len(one.runs)) for one in found[:2]] == [("all/x", 3), ("all/y", 3)]
+    assert [one.what for one in found[2:]] == [None]  # the run that is not done
+    missing = found[0].what.missing
+    assert missing == ["mnist_mini, iid: ditto, seed 0", "mnist_mini, iid: ditto, seed 1"]
+    assert read(folder)[0].name == "x"
+    path = folder / "experiment.json"
+    path.write_text(path.read_text().replace("../runs", "../../all/runs"))
+    assert len(read(folder)[0].runs) == 3
+    shutil.copytree(tmp_path / "all" / "runs", tmp_path / "runs")
+    path.write_text(path.read_text().replace("../../all/runs", "../../runs"))
+    assert "leads out of the folder" in refused(capsys, folder)
+
+
 @pytest.mark.parametrize("changes", [
     {"kind": "other"}, {"groups": 3}, {"forms": {"standard": 1}}, {"missing": [1]},
     {"groups": [{"data": "mnist", "partition": "iid", "point": {}, "runs": []}]},
@@ -176,9 +194,9 @@ def test_broken_experiments_are_refused(original, tmp_path, capsys, changes):
 def test_names_from_files_are_escaped(original, tmp_path):
     hostile = "<script>alert(1)</script>"
     folder = kept.experiment(tmp_path / "x", original, title=hostile, missing=[hostile])
-    for path in folder.rglob("environment.json"):
+    for path in tmp_path.rglob("environment.json"):
         path.write_text(json.dumps({hostile: f"{hostile}\ud800", "versions": {hostile: [hostile]}}))
-    for path in folder.rglob("config.toml"):
+    for path in tmp_path.rglob("config.toml"):
         path.write_text(f"# {hostile[:8]}\n{path.read_text()}")
     text = fj.report(folder).read_text()
     assert "<script" not in text

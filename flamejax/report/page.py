@@ -225,8 +225,9 @@ def _behind(section: Section) -> list[Html]:
             _folded(f"Settings shared by all {len(runs)} runs", text),
             _folded("Runs, and the settings in which they differ", table(_differences(runs, same))),
         ]
-    command = element("p", "Command: ", element("code", section.command or "not recorded"))
-    return [*settings, _folded("Environment", command, table(_environment(environments)))]
+    commands = [element("p", element("code", command)) for command in section.commands]
+    computed = table(_environment(environments))
+    return [*settings, _folded("Commands and environment", *commands, computed)]
 
 
 def _folded(title: str, *inner: Html) -> Html:

@@ -33,7 +33,7 @@ class Section(NamedTuple):
     troubles: list[str]  # what diverged, what is missing
     parts: list[Part]
     runs: list[Kept]
-    command: str | None
+    commands: list[str]
 
 
 def section(found: Found) -> Section:
@@ -51,14 +51,13 @@ def section(found: Found) -> Section:
     else:
         assert isinstance(what, Result)
         kind, (heading, facts), made = "run", _named(what), _one(what)
-    command = what.about.get("command") if isinstance(what, Experiment) else None
-    commands = {one.environment.get("command") for one in runs} - {None}
-    if command is None and len(commands) == 1:
-        command = commands.pop()
+    commands = [one.environment.get("command") for one in runs]
     spent = sum(one.record.summary.get("seconds", 0) for one in runs)
     facts += [*[f"{len(runs)} runs"] * (kind != "run"), f"computed in {duration(spent)}"]
-    missing = what.missing if isinstance(what, Experiment) else []
-    said = None if command is None else f"flamejax {command}"
+    missing: list[str] = []
+    if isinstance(what, Experiment):
+        missing, commands = what.missing, [what.about.get("command"), *commands]
+    said = [f"flamejax {command}" for command in dict.fromkeys(map(str, filter(None, commands)))]
     return Section(kind, heading, found.name, facts, _troubles(runs, missing), made, runs, said)
 
 
