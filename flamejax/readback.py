@@ -237,7 +237,7 @@ def _sweep(place: _Place) -> Found:
         point = {key: reduce(operator.getitem, key.split("."), values) for key in file.grid}
         runs.append(grid.Run(point, one.config))
         kept.append(one._replace(name=str(runs[-1])))
-    axes = grid.axes_of(runs)
+    axes = grid.values_in(runs)
     programs = [run.program for run in file.runs]
     found = swept.gather(axes, runs, [one.record for one in kept], programs)
     return Found(place.name, place.folder, found, kept)
