@@ -147,12 +147,15 @@ def _chapter(i: int, chapter: Chapter, title: str, beside: str) -> Html:
 def _block(anchor: str, block: Block, beside: str) -> Html:
     made: list[Html | None] = [element("h3", block.title, id=anchor)]
     for sheet, stem in block.tables:
+        if sheet.title != block.title:
+            made.append(element("p", sheet.title, class_="caption"))
+        links = _links(beside + stem, ("csv", "tex"))
         made += [table(sheet), _notes(sheet.notes)]
-        made.append(
-            element("p", "This table as ", _links(beside + stem, ("csv", "tex")), class_="files")
-        )
-    for name, stem, svg in block.figures:
-        caption = CAPTIONS.get(name, f"{block.title}: {name.replace('_', ' ').replace('-', ' ')}.")
+        made.append(element("p", "This table as ", links, class_="files"))
+    count = len(block.figures)
+    for number, (name, stem, svg) in enumerate(block.figures, start=1):
+        which = f", figure {number} of {count}" if count > 1 else ""
+        caption = CAPTIONS.get(name, f"{block.title}{which}.")
         encoded = base64.b64encode(svg).decode()
         image = element("img", src=f"data:image/svg+xml;base64,{encoded}", alt=caption)
         forms = element("span", " ", _links(beside + stem, ("svg", "png", "pdf")), class_="files")
@@ -190,10 +193,8 @@ def table(sheet: Sheet) -> Html:
         element("tbody", *rows),
         aria_label=sheet.title,
     )
-    named = {"role": "region", "tabindex": "0", "aria_label": f"Table: {sheet.title}"}
-    return joined(
-        element("p", sheet.title, class_="caption"), element("div", whole, class_="scroll", **named)
-    )
+    label = f"Table: {sheet.title}"
+    return element("div", whole, class_="scroll", role="region", tabindex="0", aria_label=label)
 
 
 def _column(texts: Sequence[str], name: bool) -> str:
