@@ -26,6 +26,7 @@ GENERATOR = "flamejax report"
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 VERDICTS = ("reproduced", "partly", "not reproduced")
 LONG = 32  # letters; longer cells of a table are broken into lines
+MOST_LINES = 20  # of the table of contents
 CAPTIONS = {
     "curves": "Test accuracy and test loss against communication rounds.",
     "fairness": "Accuracy against the variance of test losses over clients: the fairest are on the "
@@ -109,17 +110,16 @@ def _troubles(said: Sequence[str]) -> list[Html]:
     return [element("p", text, class_="trouble") for text in said]
 
 
-def _contents(title: str, chapters: Sequence[Chapter]) -> Html | None:
+def _contents(title: str, chapters: Sequence[Chapter]) -> Html:
+    """A line per section, and for its parts if there are not too many."""
+    small = sum(1 + len(blocks) for _, blocks in chapters) <= MOST_LINES
     entries: list[Html] = []
     for i, (section, blocks) in enumerate(chapters):
         entries.append(element("li", element("a", _heading(section, title), href=f"#s{i}")))
-        if len(chapters) == 1:
-            entries += [
-                element("li", element("a", block.title, href=f"#s{i}-{j}"))
-                for j, block in enumerate(blocks)
-            ]
-    if len(entries) < 3:
-        return None
+        entries += [
+            element("li", element("a", block.title, href=f"#s{i}-{j}"), class_="inner")
+            for j, block in enumerate(blocks if small else [])
+        ]
     return element("nav", element("ol", *entries), aria_label="Contents")
 
 
