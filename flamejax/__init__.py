@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from flamejax.lane import Result
     from flamejax.models import from_flax
     from flamejax.registry import register
+    from flamejax.reporter import report
     from flamejax.runner import run
     from flamejax.sweeper import sweep
     from flamejax.swept import Sweep
@@ -32,6 +33,7 @@ _HOMES = {
     "Comparison": "comparison",
     "sweep": "sweeper",
     "Sweep": "swept",
+    "report": "reporter",
     "Config": "config",
     "Aggregator": "types",
     "Attack": "types",
@@ -59,6 +61,7 @@ __all__ = [
     "from_flax",
     "load_data",
     "register",
+    "report",
     "run",
     "sweep",
 ]

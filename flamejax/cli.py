@@ -17,6 +17,7 @@ from flamejax import (
     cli_bench,
     cli_data,
     cli_experiment,
+    cli_report,
     cli_theory,
     hosts,
     registry,
@@ -130,6 +131,7 @@ def parser() -> Parser:
     cli_data.add(commands)
     cli_bench.add(commands)
     cli_theory.add(commands)
+    cli_report.add(commands)
 
     show = commands.add_parser("list", help="what can be named in a config")
     show.add_argument("kind", nargs="?", choices=registry.KINDS, metavar="|".join(registry.KINDS))

@@ -17,6 +17,8 @@ from flamejax.errors import InputError, RunError
 from flamejax.lane import earlier
 from flamejax.records import Record
 
+REPORT = "report"  # a report on a folder is put into it
+
 
 @contextmanager
 def claim(out: Path | None, files: Sequence[str], reusable: bool) -> Iterator[Path]:
@@ -30,7 +32,7 @@ def claim(out: Path | None, files: Sequence[str], reusable: bool) -> Iterator[Pa
             yield Path(temporary)
         return
     held = os.listdir(out) if os.path.isdir(out) and os.access(out, os.W_OK | os.X_OK) else []
-    begun = files[0] in held and only(held, files)  # and not just any folder with runs in it
+    begun = files[0] in held and only(held, [*files, REPORT])  # not just any folder with runs
     if not reusable or not (files[-1] in held or begun):
         records.check_free(out)
     made = [path for path in (out, *out.absolute().parents) if not path.exists()]

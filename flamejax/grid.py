@@ -63,7 +63,12 @@ def plan(
     if len({*folders}) < len(runs):  # two spellings of one value
         twice = next(run for run in runs if folders.count(run.path) > 1)
         raise InputError(f"--grid names {', '.join(map(assignment, twice.point.items()))} twice")
-    return {key: list(dict.fromkeys(run.point[key] for run in runs)) for key in axes}, runs
+    return values_in(runs), runs
+
+
+def values_in(runs: Sequence[Run]) -> Axes:
+    """The values of every key in these runs."""
+    return {key: list(dict.fromkeys(run.point[key] for run in runs)) for key in runs[0].point}
 
 
 def text(value: Any) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -116,19 +116,7 @@ class History:
 
     def columns(self) -> dict[str, np.ndarray]:
         """Metrics as arrays over evaluated rounds; figures that do not exist are NaN."""
-        columns = {
-            "round": np.array([row["round"] for row in self.rows], int),
-            "bytes_up": np.array([row["bytes"]["up"] for row in self.rows], int),
-            "bytes_down": np.array([row["bytes"]["down"] for row in self.rows], int),
-            "train_loss": np.array([row["train_loss"] for row in self.rows], float),
-            "nonfinite": np.array([sum(row["nonfinite"]) for row in self.rows], int),
-            "gap": np.array([row["gap"] for row in self.rows], float),
-        }
-        for name in MODELS:
-            for key in STATISTICS:
-                values = [(row[name] or {}).get(key) for row in self.rows]
-                columns[f"{name}_{key}"] = np.array(values, float)
-        return columns
+        return columns(self.rows)
 
     def client_arrays(self, federation: Federation, evaluated: np.ndarray) -> dict[str, np.ndarray]:
         """Per-client figures [C] of the last and the best round; only of clients looked at."""
@@ -180,6 +168,23 @@ class History:
             "together": facts.together,
             "nonfinite": sum(self.nonfinite),
         }
+
+
+def columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
+    """Lines of metrics.jsonl as arrays over evaluated rounds; figures that do not exist are NaN."""
+    columns = {
+        "round": np.array([row["round"] for row in rows], int),
+        "bytes_up": np.array([row["bytes"]["up"] for row in rows], int),
+        "bytes_down": np.array([row["bytes"]["down"] for row in rows], int),
+        "train_loss": np.array([row["train_loss"] for row in rows], float),
+        "nonfinite": np.array([sum(row["nonfinite"]) for row in rows], int),
+        "gap": np.array([row["gap"] for row in rows], float),
+    }
+    for name in MODELS:
+        for key in STATISTICS:
+            values = [(row[name] or {}).get(key) for row in rows]
+            columns[f"{name}_{key}"] = np.array(values, float)
+    return columns
 
 
 def _merit(evaluation: Evaluation) -> float:

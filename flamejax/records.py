@@ -125,7 +125,7 @@ def read(path: Path) -> Record | None:
         metrics = path / "metrics.jsonl"
         lines = metrics.read_text("utf-8").splitlines() if metrics.exists() else []
         return Record(config, json.loads(summary), [json.loads(line) for line in lines])
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{path}: cannot read these results: {reason}") from None
 

@@ -13,8 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from flamejax.catalog import size
-from flamejax.theory.rate import speed
+from flamejax.report.run import classes, sheet
 
 Watcher = Callable[[int, Mapping[str, Any] | None], None]  # rounds done, figures if evaluated
 
@@ -41,7 +40,7 @@ def progress_bar(rounds: int, quiet: bool = False) -> Iterator[Watcher]:
             if speed:
                 shown["speed"] = f"{speed:.1f} rounds/s"
             if row is not None:
-                key, form = ("accuracy", ".3f") if _classes(row) else ("loss", ".3g")
+                key, form = ("accuracy", ".3f") if classes(row) else ("loss", ".3g")
                 shown["figures"] = "  ".join(
                     f"{name.upper()} {row[name][key]:{form}}"
                     for name in ("pm", "gm", "hm")
@@ -63,70 +62,15 @@ def announce(what: str, done: int, runs: int, name: str, quiet: bool) -> None:
 
 def show(summary: Mapping[str, Any], folder: Path) -> None:
     """The closing table, and where everything lies."""
-    console = Console()
-    oracle = " (oracle)" if summary["selection"] == "test" else ""
-    names = {"pm": "PM personalized", "gm": "GM global", "hm": f"HM hybrid{oracle}"}
-    last, best = summary["last"], summary["best"]
-    benign, clients = summary["benign_clients"], summary["clients"]
-    who = f"{clients} clients" if benign == clients else f"the {benign} benign of {clients} clients"
-    if summary["evaluated_clients"] < benign:
-        who = f"{summary['evaluated_clients']} of {who}, drawn by the seed"
-    title = f"Test figures over {who}, round {last['round']}"
-    table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("model", no_wrap=True)
-    keys = {"loss": "loss", "loss_var": "loss var"}  # all that a regression has
-    if _classes(last):
-        first = {"accuracy": "accuracy", "worst10": "worst10", "best10": "best10", "jain": "Jain"}
-        keys = first | keys
-    measure = next(iter(keys))
-    for heading in (*keys.values(), "best*"):
+    found = sheet(summary)
+    table = Table(title=found.title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column(*found.names, no_wrap=True)
+    for heading in found.headings:
         table.add_column(heading, justify="right", no_wrap=True)
-    for name, title in names.items():
-        if last[name] is None:
-            table.add_row(title, *["-"] * (len(keys) + 1))
-            continue
-        figures = [last[name][key] for key in keys]
-        table.add_row(title, *(_number(v) for v in (*figures, best[name][measure])))
+    for row in found.rows:
+        table.add_row(*(text for text, _ in row))
+    *notes, last = found.notes
+    console = Console()
     console.print(table)
-    if summary["nonfinite"]:
-        times = f"{summary['nonfinite']} time(s)"
-        console.print(f"A client's numbers were not finite and left out {times}.", highlight=False)
-    if last["gm"] is None:
-        console.print("This method has no usable global model.", highlight=False)
-    if "theory" in summary:
-        console.print(_theory(summary["theory"]), highlight=False, soft_wrap=True)
-    console.print(
-        f"* {measure} in round {best['round']}, the best by {best['chosen_on']} {measure}{oracle}",
-        f"Traffic: {size(summary['bytes_up'])} up, {size(summary['bytes_down'])} down.",
-        f"{summary['rounds']} rounds in {summary['seconds']:.1f} s "
-        f"({summary['compile_seconds']:.1f} s compiling, "
-        f"{1000 * summary['round_seconds']:.1f} ms a round). Results: {folder}",
-        sep="\n",
-        highlight=False,
-        soft_wrap=True,
-    )
-
-
-def _theory(found: Mapping[str, Any]) -> str:
-    """What a run that records the theory says of it, in a line or two."""
-    lost = [f"({name})" for name, holds in found["conditions"].items() if not holds]
-    held = f"{' and '.join(lost)} violated" if lost else "all hold"
-    descent, rate = found["descent"], found["rates"]["lagrangian"]
-    text = (
-        f"Theory: convergence conditions with L = {found['smoothness']:.3g}: {held}. "
-        f"The Lagrangian rose in {descent['rises']} of {descent['rounds']} rounds"
-    )
-    if "lemma1_shortfalls" in descent:
-        text += f", fell short of Lemma 1 in {descent['lemma1_shortfalls']}"
-    if rate:
-        text += f", and goes to its limit like {speed(rate)} ({rate['kind']})"
-    return text + "."
-
-
-def _classes(row: Mapping[str, Any]) -> bool:
-    """Whether figures are of a classification, which has accuracies."""
-    return row["pm"] is not None and row["pm"]["accuracy"] is not None
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}"
+    said = [*notes, f"{last} Results: {folder}"]
+    console.print(*said, sep="\n", highlight=False, soft_wrap=True)
