@@ -85,6 +85,8 @@ def experiment_command(options: argparse.Namespace) -> int:
         if (given := getattr(options, option)) is not None and given < 1:
             raise InputError(f"--{option} {given} should be at least 1")
     from flamejax import experimenter
+    from flamejax.report.section import section
+    from flamejax.report.sheet import show_all
 
     choice = Choice(
         BOTH if options.form is None else (options.form,),
@@ -104,4 +106,7 @@ def experiment_command(options: argparse.Namespace) -> int:
         found = experimenter.experiment(plan, out, options.quiet, options.jobs)
     except KeyboardInterrupt as stopped:
         return continues(stopped, options, out)
-    return ended(run for group in found.groups for run in group.comparison.runs)
+    if not options.quiet:
+        sheets = [sheet for part in section(found).parts for sheet in part.sheets]
+        show_all(sheets, [], out / plan.heading["name"] / "report" / "report.html")
+    return ended({"name": run.name, **run.record.summary} for run in found.runs)

@@ -1,11 +1,14 @@
 """Carrying out an experiment: its runs, and then its tables, pictures and verdicts.
 
 All experiments below one OUT share OUT/runs, each an ordinary results folder; what one of them has
-run, another that needs it finds there. OUT/NAME holds what is made of the runs of NAME.
+run, another that needs it finds there. OUT/NAME/experiment.json says which runs belong to NAME, and
+OUT/NAME/report is made of them. Figures are read from the runs, so that an unfinished experiment
+can be looked at as well.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -16,11 +19,13 @@ from flamejax import records
 from flamejax.catalog import KNOWN
 from flamejax.config import Config
 from flamejax.errors import InputError
-from flamejax.experiment import estimate, results
+from flamejax.experiment import estimate
 from flamejax.experiment.definition import Cell, Choice, cells, define, forms_of
-from flamejax.experiment.results import Experiment
 from flamejax.folders import claim, ended, reached
 from flamejax.many import Job, carry_out
+from flamejax.readback import EXPERIMENT as FILE
+from flamejax.readback import Found, experiment_file, read
+from flamejax.reporter import report
 
 
 class Plan(NamedTuple):
@@ -39,7 +44,7 @@ def prepare(name: str, choice: Choice, changes: Mapping[str, Any]) -> Plan:
     _check_data([cell.run.config for cell in found])
     heading = {
         "name": definition.name,
-        "title": definition.title,
+        "title": definition.title + " (smoke: not a result)" * choice.smoke,
         "kind": definition.kind,
         "forms": forms_of(definition, choice),
         "about": {"config": definition.config, "rounds": found[0].run.config.rounds},
@@ -47,15 +52,46 @@ def prepare(name: str, choice: Choice, changes: Mapping[str, Any]) -> Plan:
     return Plan(heading, found)
 
 
-def experiment(plan: Plan, out: Path, quiet: bool = False, processes: int = 1) -> Experiment:
-    """Run what is still to run below `out`, and read the whole back."""
+def experiment(plan: Plan, out: Path, quiet: bool = False, processes: int = 1) -> Found:
+    """Run what is still to run below `out`, report on it, and read it back."""
     folder, heading = out / plan.heading["name"], plan.heading
-    with claim(out, ["runs", *_reports(out), folder.name], reusable=True):
-        results.write(folder, heading, plan.cells)
+    with claim(out, ["runs", *_before(out), folder.name], reusable=True):
+        _write(folder, heading, plan.cells)
         carry_out(jobs(plan, out), quiet=quiet, processes=processes)
         about = {**heading["about"], "environment": records.environment()}
-        results.write(folder, {**heading, "about": about}, plan.cells)
-        return results.read(folder)
+        _write(folder, {**heading, "about": about}, plan.cells)
+        report(folder)
+        (found,) = read(folder)
+    return found
+
+
+def _write(folder: Path, heading: Mapping[str, Any], cells: Sequence[Cell]) -> None:
+    """experiment.json: the heading, and which runs belong to the experiment; those that are there
+    from an earlier command still do."""
+    whole: dict[str, Any] = {**heading, "groups": []}
+    if (folder / FILE).exists():
+        whole = experiment_file(folder).model_dump()
+        for form, labels in heading["forms"].items():
+            whole["forms"][form] = list(dict.fromkeys([*whole["forms"].get(form, []), *labels]))
+        whole["about"] = heading["about"]
+    groups = {_key(group): group for group in whole["groups"]}
+    for cell in cells:
+        where = {"data": cell.data, "partition": cell.partition, "point": cell.point, "runs": []}
+        place = (Path("..") / cell.path).as_posix()
+        runs = groups.setdefault(_key(where), where)["runs"]
+        if place not in [run["folder"] for run in runs]:
+            seed = cell.run.config.seed
+            runs.append({"label": cell.run.label, "seed": seed, "folder": place})
+    for group in groups.values():  # a method's runs stand together
+        labels = list(dict.fromkeys(run["label"] for run in group["runs"]))
+        group["runs"].sort(key=lambda run, order=labels: (order.index(run["label"]), run["seed"]))
+    folder.mkdir(parents=True, exist_ok=True)
+    whole["groups"] = list(groups.values())
+    records.write(folder / FILE, (json.dumps(whole, indent=1) + "\n").encode())
+
+
+def _key(group: Mapping[str, Any]) -> str:
+    return json.dumps([group["data"], group["partition"], group["point"]])
 
 
 def outlook(plan: Plan, out: Path, processes: int) -> str:
@@ -86,10 +122,10 @@ def jobs(plan: Plan, out: Path) -> list[Job]:
     return [Job(str(cell), cell.run.config, out / cell.path) for cell in plan.cells]
 
 
-def _reports(out: Path) -> list[str]:
+def _before(out: Path) -> list[str]:
     """Folders of experiments that were run there before."""
     with suppress(OSError):
-        return [name for name in os.listdir(out) if (out / name / results.FILE).exists()]
+        return [name for name in os.listdir(out) if (out / name / FILE).exists()]
     return []
 
 

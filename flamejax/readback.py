@@ -39,6 +39,7 @@ from flamejax.swept import Sweep
 from flamejax.theory import findings
 
 Shape = TypeVar("Shape", bound=BaseModel)
+EXPERIMENT = "experiment.json"
 
 
 class Kept(NamedTuple):
@@ -84,7 +85,7 @@ def sound(path: Path) -> Iterator[None]:
 def _walk(root: Path, given: Path) -> Iterator[Found]:
     """Everything below `root`: wholes, and then runs that are part of none."""
     readers: dict[str, Callable[[_Place], Found]] = {
-        "experiment.json": _experiment,
+        EXPERIMENT: _experiment,
         "comparison.json": _comparison,
         "sweep.json": _sweep,
     }
@@ -247,7 +248,7 @@ def _experiment(place: _Place) -> Found:
     """What is there of an experiment. Experiments in one folder share runs that lie beside them."""
     name, beside = place.name, place.folder.resolve().parent
     place = place._replace(root=beside if place.root.is_relative_to(beside) else place.root)
-    file = place.parsed("experiment.json", ExperimentFile)
+    file = experiment_file(place.folder)
     groups, kept, missing = [], [], list(file.missing)
     for group in file.groups:
         point = map(grid.assignment, group.point.items())
@@ -255,14 +256,20 @@ def _experiment(place: _Place) -> Found:
         done = [run for run in group.runs if _is_done(place, run.folder)]
         missing += [f"{at}: {run.label}, seed {run.seed}" for run in group.runs if run not in done]
         if done:
-            with sound(place.folder / f"experiment.json, {at}"):
-                found, runs = _compared(place, "experiment.json", done, f"{at}: ")
+            with sound(place.folder / f"{EXPERIMENT}, {at}"):
+                found, runs = _compared(place, EXPERIMENT, done, f"{at}: ")
             groups.append(Group(group.data, group.partition, group.point, found))
             kept += runs
     if not groups:
-        raise InputError(f"{place.folder / 'experiment.json'}: none of its runs is done")
+        raise InputError(f"{place.folder / EXPERIMENT}: none of its runs is done")
     heading = file.name, file.title, file.kind, file.forms
     return Found(name, place.folder, Experiment(*heading, groups, missing, file.about), kept)
+
+
+def experiment_file(folder: Path) -> ExperimentFile:
+    """Which runs belong to an experiment."""
+    path = folder / EXPERIMENT
+    return _checked(path, _json(path), ExperimentFile)
 
 
 def _is_done(place: _Place, folder: str) -> bool:
