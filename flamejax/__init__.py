@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from flamejax.lane import Result
     from flamejax.models import from_flax
     from flamejax.registry import register
-    from flamejax.reporter import report
+    from flamejax.reporter import write_report
     from flamejax.runner import run
     from flamejax.sweeper import sweep
     from flamejax.swept import Sweep
@@ -33,7 +33,7 @@ _HOMES = {
     "Comparison": "comparison",
     "sweep": "sweeper",
     "Sweep": "swept",
-    "report": "reporter",
+    "write_report": "reporter",
     "Config": "config",
     "Aggregator": "types",
     "Attack": "types",
@@ -61,9 +61,9 @@ __all__ = [
     "from_flax",
     "load_data",
     "register",
-    "report",
     "run",
     "sweep",
+    "write_report",
 ]
 
 

@@ -31,7 +31,7 @@ def add(commands: Any) -> None:
 
 
 def report_command(options: argparse.Namespace) -> int:
-    from flamejax.reporter import report
+    from flamejax.reporter import write_report
 
-    print(f"Report: {report(options.folders, out=options.out, title=options.title)}")
+    print(f"Report: {write_report(options.folders, out=options.out, title=options.title)}")
     return DONE

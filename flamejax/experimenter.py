@@ -25,7 +25,7 @@ from flamejax.folders import claim, ended, reached
 from flamejax.many import Job, carry_out
 from flamejax.readback import EXPERIMENT as FILE
 from flamejax.readback import Found, experiment_file, read
-from flamejax.reporter import report
+from flamejax.reporter import write_report
 
 
 class Plan(NamedTuple):
@@ -60,7 +60,7 @@ def experiment(plan: Plan, out: Path, quiet: bool = False, processes: int = 1) -
         carry_out(jobs(plan, out), quiet=quiet, processes=processes)
         about = {**heading["about"], "environment": records.environment()}
         _write(folder, {**heading, "about": about}, plan.cells)
-        report(folder)
+        write_report(folder)
         (found,) = read(folder)
     return found
 

@@ -22,7 +22,7 @@ FORMS = {"tables": (".csv", ".tex"), "figures": (".png", ".svg", ".pdf")}
 FILES = [*FORMS, "report.md", PAGE]
 
 
-def report(
+def write_report(
     folders: str | Path | Sequence[str | Path],
     *,
     out: str | Path | None = None,

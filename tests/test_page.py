@@ -15,7 +15,7 @@ from flamejax.report import section as sections
 from flamejax.report.html import element
 from flamejax.report.page import in_markdown, page, table
 from flamejax.report.sheet import Sheet
-from flamejax.reporter import report
+from flamejax.reporter import write_report
 
 from . import browser, kept
 
@@ -31,7 +31,7 @@ def results(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def made(results, tmp_path_factory) -> Path:
-    return report(results, out=tmp_path_factory.mktemp("made") / "out", title="All of it")
+    return write_report(results, out=tmp_path_factory.mktemp("made") / "out", title="All of it")
 
 
 class Reader(HTMLParser):
@@ -121,13 +121,13 @@ def test_tables_and_figures_are_files_as_well(made):
 
 
 def test_equal_results_give_equal_reports(results, made, tmp_path):
-    again = report(results, out=tmp_path / "again", title="All of it")
+    again = write_report(results, out=tmp_path / "again", title="All of it")
     for path in made.parent.rglob("*.*"):
         assert (again.parent / path.relative_to(made.parent)).read_bytes() == path.read_bytes()
 
 
 def test_a_page_of_one_thing_does_not_name_it_twice(results, tmp_path):
-    text = report(results / "compare", out=tmp_path / "one.html").read_text()
+    text = write_report(results / "compare", out=tmp_path / "one.html").read_text()
     assert "<h1>3 methods on mnist_mini, iid</h1>" in text
     assert "What was run</h2>" in text
     assert (tmp_path / "one" / "report.md").is_file()
@@ -147,7 +147,7 @@ def test_paper_and_claims(results, tmp_path, monkeypatch):
     monkeypatch.setattr(sections, "cells", lambda experiment: [cell])
     monkeypatch.setattr(sections, "judge", lambda experiment: said)
     monkeypatch.setattr(sections, "claims", dict)
-    text = report(folder).read_text()
+    text = write_report(folder).read_text()
     assert (folder / "report" / "tables" / "table2-paper.csv").read_text().count("\n") == 2
     assert "a &lt;b&gt;" in text
     assert '<td class="words partly">partly</td>' in text

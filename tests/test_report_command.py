@@ -54,7 +54,7 @@ def test_several_folders_are_reported_here(folder, tmp_path, monkeypatch):
     assert main(["report", str(folder), str(other)]) == 0
     text = (tmp_path / "report" / "report.html").read_text()
     assert "2 comparisons; 8 runs in all." in text
-    assert fj.report(tmp_path, out="all") == Path("all/report.html")  # all that is below
+    assert fj.write_report(tmp_path, out="all") == Path("all/report.html")  # all that is below
     assert "2 comparisons; 8 runs in all." in Path("all/report.html").read_text()
 
 
@@ -91,7 +91,7 @@ def test_diverged_and_unfinished_runs_are_named(tmp_path):
     shutil.copytree(folder / "runs" / "flame", tmp_path / "apart")
     (tmp_path / "apart" / "seed1" / "summary.json").unlink()
     shutil.rmtree(tmp_path / "apart" / "seed0")
-    text = fj.report(tmp_path, out=tmp_path / "out").read_text()
+    text = fj.write_report(tmp_path, out=tmp_path / "out").read_text()
     assert "4 of 4 runs diverged: flame, seed 0; " in text.replace("seed 0, ", "seed 0; ")
     assert f"Not ended, and so not shown: {tmp_path.name}/apart/seed1." in text
 
@@ -198,7 +198,7 @@ def test_names_from_files_are_escaped(original, tmp_path):
         path.write_text(json.dumps({hostile: f"{hostile}\ud800", "versions": {hostile: [hostile]}}))
     for path in tmp_path.rglob("config.toml"):
         path.write_text(f"# {hostile[:8]}\n{path.read_text()}")
-    text = fj.report(folder).read_text()
+    text = fj.write_report(folder).read_text()
     assert "<script" not in text
     assert "&lt;script&gt;" in text
     assert "<script" not in (folder / "report" / "report.md").read_text()
