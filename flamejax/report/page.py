@@ -269,7 +269,7 @@ def _shown(value: Any) -> str:
 
 
 def in_markdown(title: str, chapters: Sequence[Chapter], unfinished: Sequence[str]) -> str:
-    """The same tables and figures, without what is behind them."""
+    """The same tables and figures; of what is behind them commands and environment only."""
     lines = [f"# {_plain(title)}", outline(chapters), *map(_plain, _pending(unfinished))]
     for section, blocks in chapters:
         lines += [f"## {_plain(section.title)}", _plain(f"{section.kind} {section.folder}")]
@@ -278,6 +278,9 @@ def in_markdown(title: str, chapters: Sequence[Chapter], unfinished: Sequence[st
             lines.append(f"### {_plain(block.title)}")
             lines += [markdown(_plain_sheet(sheet)).rstrip() for sheet, _ in block.tables]
             lines += [f"![{_plain(name)}]({stem}.png)" for name, stem, _ in block.figures]
+        lines += ["### How it was computed", *(f"    {line}" for line in section.commands)]
+        computed = _environment([one.environment for one in section.runs])
+        lines.append(markdown(_plain_sheet(computed)).rstrip())
     return "\n\n".join(lines) + "\n"
 
 
