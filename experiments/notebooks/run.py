@@ -47,7 +47,6 @@ def execute(path: Path) -> nbformat.NotebookNode:
         for output in cell.get("outputs", []):
             if output.get("name") == "stderr":
                 raise SystemExit(f"{path.name}, cell {cell.id} says: {output.text}")
-            output.metadata = {k: v for k, v in output.get("metadata", {}).items() if v}
             data = output.get("data", {})
             if len(data) > 1:  # what front ends show only if they can show nothing else
                 data.pop("text/plain", None)
