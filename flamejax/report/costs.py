@@ -44,7 +44,7 @@ def show(folder: Path) -> None:
 def as_text(table: Mapping[str, Any]) -> str:
     """The same for a file."""
     text = io.StringIO()
-    _print(Console(file=text, width=WIDTH, color_system=None), table)
+    _print(Console(file=text, width=WIDTH, color_system=None, force_jupyter=False), table)
     return "".join(line.rstrip() + "\n" for line in text.getvalue().splitlines())
 
 
