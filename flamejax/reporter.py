@@ -9,8 +9,10 @@ from pathlib import Path
 
 from flamejax import records
 from flamejax.errors import InputError
+from flamejax.experiment.results import Experiment
 from flamejax.folders import REPORT, claim, only
 from flamejax.readback import Found, read, sound
+from flamejax.report.experiment import rows_csv
 from flamejax.report.latex import latex
 from flamejax.report.page import GENERATOR, Block, Chapter, Drawn, in_markdown, page
 from flamejax.report.palette import save
@@ -103,6 +105,9 @@ def _chapter(found: Found, names: _Names, chapters: int) -> Chapter:
                 svg = (names.root / f"{stem}.svg").read_bytes()
                 figures.append(Drawn(name, stem, svg))
             blocks.append(Block(part.title, tables, figures))
+        if isinstance(found.what, Experiment):  # as it was measured, not as it is shown
+            rows = names.stem("tables", found.what.name, "rows")
+            records.write(names.root / f"{rows}.csv", _encoded(rows_csv(found.what)))
     return Chapter(told, blocks)
 
 

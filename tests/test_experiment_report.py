@@ -10,13 +10,12 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from flamejax.comparer import compare
-from flamejax.errors import InputError
 from flamejax.experiment.paper import Cell
 from flamejax.experiment.results import Experiment, Group
-from flamejax.report.experiment import parts, rows_csv, write_parts
+from flamejax.report.experiment import parts, rows_csv
 from flamejax.report.latex import latex
-from flamejax.report.palette import COLORS
-from flamejax.report.sheet import Sheet, sheet_csv
+from flamejax.report.palette import COLORS, save
+from flamejax.report.sheet import Sheet, markdown, sheet_csv
 
 from .imagined import imagine
 
@@ -240,17 +239,15 @@ def test_real_runs_are_written_the_same_twice(kind, real, tmp_path):
     row = real.rows[0]
     cells = [Cell("mnist_mini", "hybrid", "standard", "flame", "flame", "pm",
                   row["pm_accuracy_mean"], row["pm_accuracy_std"], 2, 2, *[None] * 5)]  # fmt: skip
-    first, again = (write_parts(tmp_path / name, parts(found, cells)) for name in "ab")
-    assert {path.suffix for path in first} == {".md", ".csv", ".tex", ".png", ".svg", ".pdf"}
-    assert (tmp_path / "a/tables/name-standard.tex") in first
-    for one, same in zip(first, again, strict=True):
-        assert one.read_bytes() == same.read_bytes()
-
-
-def test_a_folder_that_cannot_be_is_refused(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="cannot write"):
-        write_parts(tmp_path / "file", [])
+    (part,) = parts(found, cells)
+    assert part.name == "name-standard"
+    for sheet in part.sheets:
+        assert all(shown(sheet) for shown in (markdown, sheet_csv, latex))
+    for name, draw in part.figures:
+        first, again = (save(draw, tmp_path / f"{name}{number}") for number in (1, 2))
+        assert [path.suffix for path in first] == [".png", ".svg", ".pdf"]
+        for one, same in zip(first, again, strict=True):
+            assert one.read_bytes() == same.read_bytes()
 
 
 def test_nothing_is_shown_of_forms_without_runs():

@@ -1,22 +1,18 @@
-"""An experiment as it is shown: tables and figures of every form, and their files."""
+"""An experiment as it is shown: tables and figures of every form."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from flamejax import records
 from flamejax.averages import fill
-from flamejax.errors import InputError
 from flamejax.experiment.paper import Cell
 from flamejax.experiment.results import Experiment
 from flamejax.report import experiment_figures, paper_figure, trend_figure
 from flamejax.report.experiment_names import blocks, methods
 from flamejax.report.experiment_sheets import SHEETS, beside_paper
-from flamejax.report.latex import latex
-from flamejax.report.palette import Draw, save
-from flamejax.report.sheet import Sheet, markdown, sheet_csv, table_csv
+from flamejax.report.palette import Draw
+from flamejax.report.sheet import Sheet, table_csv
 
 FIGURES = {
     "curves": experiment_figures.curves,
@@ -53,27 +49,6 @@ def parts(experiment: Experiment, cells: Sequence[Cell]) -> list[Part]:
         named = [("-".join([name, *ending]), draw) for ending, draw in figures]
         found.append(Part(title, sheets, named, name))
     return found
-
-
-def write_parts(folder: Path, parts: Sequence[Part]) -> list[Path]:
-    """tables/NAME.md, .csv and .tex and figures/NAME.png, .svg and .pdf below a folder."""
-    tables, figures = folder / "tables", folder / "figures"
-    for path in (tables, figures):
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"--out: cannot write {path}: {error.strerror or error}") from None
-    paths: list[Path] = []
-    for part in parts:
-        for number, sheet in enumerate(part.sheets):
-            name = part.name if number == 0 else f"{part.name}-{number + 1}"
-            texts = {"md": markdown(sheet), "csv": sheet_csv(sheet), "tex": latex(sheet)}
-            for ending, text in texts.items():
-                paths.append(tables / f"{name}.{ending}")
-                records.write(paths[-1], text.encode())
-        for name, draw in part.figures:
-            paths += save(draw, figures / name)
-    return paths
 
 
 def rows_csv(experiment: Experiment) -> str:
