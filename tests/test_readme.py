@@ -6,6 +6,8 @@ from pathlib import Path
 import matplotlib
 import pytest
 
+from flamejax import registry
+
 README = Path(__file__).parents[1] / "README.md"
 
 
@@ -20,3 +22,15 @@ def test_the_python_example(capsys):
     assert names["result"].metrics["gm_accuracy"].shape == (12,)
     assert len(names["figure"].axes) == 2
     assert names["shared"].keys() == names["personal"].keys()
+
+
+@pytest.mark.skipif(not README.exists(), reason="needs the source tree")
+def test_the_method_example(capsys):
+    code = re.search(r"<!-- method -->\n```python\n(.*?)```", README.read_text(), re.S).group(1)
+    assert "rounds=10" in code
+    try:
+        exec(code.replace("rounds=10", "rounds=2"), {})
+    finally:
+        registry._ENTRIES["methods"].pop("fedavgm", None)
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| f")]
+    assert [line.split()[1] for line in lines] == ["fedavgm", "fedavg", "flame"]
