@@ -15,8 +15,8 @@ from flamejax.experiment.definition import Choice, cells, define, names, shelf
 
 NAMES = ["table2", "convergence", "robustness", "fairness", "headline"]
 TRENDS = ["lambda", "local-iterations", "rho", "participation"]
-TINY = ["--set", "data.limit=400", "--set", "model.name=mlr", "--set", "engine.devices=1"]
-TINY += ["--set", "rounds=2", "--quiet"]
+TINY = ["--set", "data.limit=400", "--set", "engine.devices=1", "--quiet"]
+TINY += ["--partitions", "hybrid,quantity"]
 
 
 def found(name: str, changes: dict | None = None, **choice) -> list:

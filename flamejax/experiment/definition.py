@@ -25,6 +25,7 @@ SMOKE = {  # a look at whether everything works, in seconds
     "rounds": 2,
     "eval_every": 1,
     "data": {"name": "mnist_mini", "limit": 2000},
+    "model": {"name": "mlr"},
     "partition": {"min_samples": 10},
 }
 
@@ -154,8 +155,7 @@ def _rows(definition: Definition, choice: Choice) -> list[tuple[str, str]]:
     """Data sets and partitions."""
     rows = definition.rows
     if choice.smoke:
-        first, *others = next(iter(rows.values()))
-        rows = {"mnist_mini": [first, *others[-1:]] if not definition.grid else [first]}
+        rows = {"mnist_mini": next(iter(rows.values()))[:1]}
     if choice.data is not None:
         if choice.smoke:
             raise InputError("--smoke has data of its own; leave out --datasets")
