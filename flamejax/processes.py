@@ -18,7 +18,6 @@ from pathlib import Path
 from queue import Queue
 from typing import IO, Any
 
-from flamejax import hosts
 from flamejax.config import make
 from flamejax.errors import RunError
 from flamejax.many import Job
@@ -108,11 +107,6 @@ def _mind(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(1)
     os.kill(os.getpid(), signal.SIGTERM)
-
-
-def most() -> int:
-    """How many processes there can be: each needs a core."""
-    return hosts.cores()
 
 
 if __name__ == "__main__":
