@@ -115,6 +115,9 @@ def test_what_is_run_can_be_chosen():
         (["table2", "--jobs", "0", "--smoke"], "--jobs 0 should be at least 1"),
         (["table2", "--smoke", "--datasets", "mnist"], "--smoke has data of its own"),
         (["table2", "--set", "method.lamm=1", "--smoke"], "method.lamm"),
+        (["table2", "--set", "data.name=mnist", "--smoke"], "--set data.name: use --datasets"),
+        (["table2", "--set", "seed=1", "--smoke"], "--set seed: use --seeds"),
+        (["runs.toml"], "name it otherwise"),
         (["nothere.toml"], "nothere.toml: cannot read"),
     ],
 )

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from flamejax import registry
+from flamejax.catalog import stem
 from flamejax.complaints import one_line
 from flamejax.config import lay_over, load
 from flamejax.errors import InputError
@@ -21,6 +22,7 @@ from flamejax.plan import Run, plan
 Form = Literal["standard", "published"]
 FORMS: tuple[Form, ...] = ("standard", "published")
 SHORT = {"fmnist": "fashion_mnist", "mmnist": "medical_mnist", "cifar": "cifar10"}  # the paper's
+OWN = {"data.name": "--datasets", "partition.name": "--partitions", "seed": "--seeds"}
 SMOKE = {  # a look at whether everything works, in seconds
     "rounds": 2,
     "eval_every": 1,
@@ -85,6 +87,8 @@ def define(name: str) -> Definition:
         if name not in known:
             hint = registry.nearest(name, known)
             raise InputError(f"experiment {registry.short(name)} is not known{hint}")
+    if path.stem == "runs":
+        raise InputError(f"{path}: name it otherwise: the folder `runs` is that of all runs")
     try:
         return Definition.model_validate({**load(path), "name": path.stem, "folder": path.parent})
     except ValidationError as error:
@@ -93,6 +97,11 @@ def define(name: str) -> Definition:
 
 def cells(definition: Definition, choice: Choice, changes: Mapping[str, Any]) -> list[Cell]:
     """All runs of an experiment, checked; `changes` reach all of them, as --set does."""
+    for key, option in OWN.items():
+        section, _, inner = key.partition(".")
+        given = changes.get(section)
+        if given is not None and (not inner or (isinstance(given, Mapping) and inner in given)):
+            raise InputError(f"--set {key}: use {option}")
     base = lay_over(load(_config(definition)), definition.settings)
     # runs of experiments with the same settings are the same runs
     setting = definition.name if definition.settings else Path(definition.config).stem
@@ -113,7 +122,7 @@ def cells(definition: Definition, choice: Choice, changes: Mapping[str, Any]) ->
             for run in plan(base, changed, labels, seeds)[1]:
                 of_point = [folder_of(point)] if point else []
                 inner = run.path.relative_to("runs")
-                path = Path("runs", setting, data, partition, *of_point, inner)
+                path = Path("runs", setting, stem(data), partition, *of_point, inner)
                 found.append(Cell(data, partition, point, run, path))
     return found
 
