@@ -99,7 +99,7 @@ def cells(definition: Definition, choice: Choice, changes: Mapping[str, Any]) ->
     """All runs of an experiment, checked; `changes` reach all of them, as --set does."""
     for key, option in OWN.items():
         section, _, inner = key.partition(".")
-        given = changes.get(section)
+        table = changes.get(section)
         if given is not None and (not inner or (isinstance(given, Mapping) and inner in given)):
             raise InputError(f"--set {key}: use {option}")
     base = lay_over(load(_config(definition)), definition.settings)
