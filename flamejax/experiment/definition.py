@@ -98,9 +98,9 @@ def define(name: str) -> Definition:
 def cells(definition: Definition, choice: Choice, changes: Mapping[str, Any]) -> list[Cell]:
     """All runs of an experiment, checked; `changes` reach all of them, as --set does."""
     for key, option in OWN.items():
-        section, _, inner = key.partition(".")
+        section, _, rest = key.partition(".")
         table = changes.get(section)
-        if given is not None and (not inner or (isinstance(given, Mapping) and inner in given)):
+        if table is not None and (not rest or (isinstance(table, Mapping) and rest in table)):
             raise InputError(f"--set {key}: use {option}")
     base = lay_over(load(_config(definition)), definition.settings)
     # runs of experiments with the same settings are the same runs
