@@ -122,10 +122,10 @@ def _curves(found: Sequence[Record], status: str) -> dict[str, np.ndarray]:
         return {}
     rounds = [row["round"] for row in found[0].rows]
     curves = {"round": np.array(rounds), "bytes": np.array(_sent(found[0]))}
-    for model in MODELS:
-        for figure in ("accuracy", "loss"):
-            values = [[(row[model] or {}).get(figure) for row in seed.rows] for seed in found]
-            curves[f"{model}_{figure}"] = np.array(values, float)
+    figures = [(model, figure) for model in MODELS for figure in ("accuracy", "loss", "loss_var")]
+    for model, figure in [*figures, ("oracle", "accuracy")]:  # older folders have no oracle
+        values = [[(row.get(model) or {}).get(figure) for row in seed.rows] for seed in found]
+        curves[f"{model}_{figure}"] = np.array(values, float)
     return curves
 
 

@@ -78,17 +78,21 @@ def as_the_paper_says(partition, point, method, model) -> dict[str, float]:
     return figures
 
 
-def measured(line_figures, seeds, std) -> tuple[dict, dict]:
+def measured(method, line_figures, seeds, std) -> tuple[dict, dict]:
     """Figures of each model -> a row and curves."""
     row, curves = {}, {"round": ROUNDS}
     for model, figures in line_figures.items():
+        noise = np.zeros((1, 1))
+        if seeds > 1:  # another in every model, and the same wherever that is
+            turns = np.random.default_rng(list(f"{method} {model}".encode())).normal(size=seeds)
+            noise = std * ((turns - turns.mean()) / turns.std(ddof=1))[:, None]
+        left = np.where(ROUNDS < ROUNDS[-1], np.exp(-figures["speed"] * ROUNDS), 0)
+        curves[f"{model}_accuracy"] = figures["accuracy"] * (1 - left) + noise
+        curves[f"{model}_loss"] = figures["loss"] + left + noise
+        curves[f"{model}_loss_var"] = figures["loss_var"] + left + noise
         for figure in ("accuracy", "loss", "loss_var"):
             row[f"{model}_{figure}_mean"] = figures[figure]
             row[f"{model}_{figure}_std"] = std if seeds > 1 else None
-        left = np.exp(-figures["speed"] * ROUNDS)
-        noise = std * np.linspace(-1, 1, seeds)[:, None] if seeds > 1 else np.zeros((1, 1))
-        curves[f"{model}_accuracy"] = figures["accuracy"] * (1 - left) + noise
-        curves[f"{model}_loss"] = figures["loss"] + left + noise
     return row, curves
 
 
@@ -120,7 +124,7 @@ def world(name: str, change: Change = lambda line: None, seeds=3, std=1e-6) -> E
                 figures = as_the_paper_says(partition, point, method, model)
                 change(Line(partition, point, form, method, model, figures))
                 lines[model] = figures
-            row, of_row = measured(lines, seeds, std)
+            row, of_row = measured(method, lines, seeds, std)
             row |= {"label": label, "method": method, "status": "finished"}
             rows.append({**row, "seeds": list(range(seeds))})
             curves.append(of_row)

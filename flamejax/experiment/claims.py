@@ -52,7 +52,7 @@ class Claim(NamedTuple):
 class Verdict(NamedTuple):
     claim: str  # its id
     form: str
-    verdict: str  # "reproduced", "partly", "not reproduced" or "not judged"
+    verdict: str  # "reproduced", "partly", "not reproduced", "undecided" or "not judged"
     numbers: str  # what was measured, or why it is not judged
 
 

@@ -41,7 +41,7 @@ def narrows(one: Entry, other: Entry, merit: Merit) -> Look:
 
     def gap(place: Place) -> Measured:
         margin = merit(place, one).over(merit(place, other))
-        return margin._replace(mean=abs(margin.mean))
+        return margin.times(1 if margin.mean > 0 else -1)
 
     return lambda first, second: (gap(first).over(gap(second)),)
 
@@ -51,7 +51,7 @@ def loses(entry: Entry, merit: Merit, more: bool) -> Look:
 
     def look(first: Place, second: Place) -> Margins:
         lost = merit(first, entry).over(merit(second, entry))
-        return (Measured(lost.mean - SMALL, lost.error).times(1 if more else -1),)
+        return (lost.plus(-SMALL).times(1 if more else -1),)
 
     return look
 

@@ -27,14 +27,28 @@ class Measured(NamedTuple):
 
     mean: float
     error: float = 0.0
+    seeds: tuple[float, ...] = ()  # what each gave, where that is known
+
+    @classmethod
+    def of(cls, seeds: Iterable[float]) -> Measured:
+        values = np.array(tuple(seeds))
+        error = values.std(ddof=1) / math.sqrt(values.size) if values.size > 1 else 0.0
+        return cls(float(values.mean()), float(error), tuple(values.tolist()))
 
     def over(self, other: Measured) -> Measured:
+        """The difference: seed by seed, as what is compared has the same clients in a seed."""
         if math.isinf(self.mean) and math.isinf(other.mean):
             raise MissingError("runs diverged on both sides")
+        if self.seeds and len(self.seeds) == len(other.seeds):
+            return Measured.of(a - b for a, b in zip(self.seeds, other.seeds, strict=True))
         return Measured(self.mean - other.mean, math.hypot(self.error, other.error))
 
+    def plus(self, number: float) -> Measured:
+        seeds = tuple(value + number for value in self.seeds)
+        return Measured(self.mean + number, self.error, seeds)
+
     def times(self, sign: int) -> Measured:
-        return Measured(sign * self.mean, self.error)
+        return Measured(sign * self.mean, self.error, tuple(sign * v for v in self.seeds))
 
 
 class Entry(NamedTuple):
@@ -96,6 +110,9 @@ def last(figure: str) -> Merit:
         if row.get("status") == "diverged":
             return Measured(-math.inf)
         key = f"{entry.model}_{figure}"
+        values = place.curves.get(entry.method, {}).get(key)
+        if values is not None and np.isfinite(values[:, -1]).all():
+            return Measured.of(values[:, -1]).times(_sign(figure))
         mean, std = row.get(f"{key}_mean"), row.get(f"{key}_std")
         if mean is None:
             raise MissingError(f"no {figure} of {entry} on {place}")
@@ -111,9 +128,7 @@ def over_rounds(figure: str) -> Merit:
     def merit(place: Place, entry: Entry) -> Measured:
         if _row(place, entry).get("status") == "diverged":
             return Measured(-math.inf)
-        means = curve(place, entry, figure).mean(axis=1)
-        error = means.std(ddof=1) / math.sqrt(means.size) if means.size > 1 else 0.0
-        return Measured(float(means.mean()), float(error)).times(_sign(figure))
+        return Measured.of(curve(place, entry, figure).mean(axis=1)).times(_sign(figure))
 
     return merit
 

@@ -2,12 +2,14 @@
 
 *Orders* ("FLAME's PM is above the others' in every row"). The claim is looked at case by case, and
 a case has one or more margins, positive if it is as claimed. It holds if no margin is below zero by
-more than its standard error over seeds: a tie does not count against a claim. With one seed only
-equal figures are ties, as no error is known. (Methods share clients and seeds, but the error is
-that of independent figures, so it is rather too large.) What is said of all cases is "reproduced"
-if it holds in all, "partly" if in at least half, else "not reproduced"; what is said of most, if it
-holds in more than half, in at least a quarter, in fewer. Runs that diverged are below those that
-did not.
+more than its standard error: a tie does not count against a claim. The error is that of the
+differences seed by seed, as what is compared has the same clients and the same noise in a seed;
+where only means and deviations are known, as of the paper's table, that of independent figures.
+With one seed only equal figures are ties, as no error is known. What is said of all cases is
+"reproduced" if it holds in all, "partly" if in at least half, else "not reproduced"; what is said
+of most, if it holds in more than half, in at least a quarter, in fewer. If all cases in which it
+holds are ties, nothing is shown, and the claim is "undecided". Runs that diverged are below those
+that did not.
 
 *Averages* ("3.9 % more accurate"). Ours is set against what the paper's table gives on the same
 rows, or against the printed figure if the table does not have them. "reproduced" if it has the same
@@ -55,6 +57,8 @@ class Order(NamedTuple):
         share = len(held) / len(cases)
         reproduced = share > full if self.mostly else share == full
         verdict = "reproduced" if reproduced else "partly" if share >= part else "not reproduced"
+        if share >= part and not any(all(map(_clear, cases[where])) for where in held):
+            verdict = "undecided"
         return Found(verdict, "; ".join(self._say(places, held, cases, left_out)))
 
     def _count(
