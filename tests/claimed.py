@@ -86,7 +86,7 @@ def measured(method, line_figures, seeds, std) -> tuple[dict, dict]:
         if seeds > 1:  # another in every model, and the same wherever that is
             turns = np.random.default_rng(list(f"{method} {model}".encode())).normal(size=seeds)
             noise = std * ((turns - turns.mean()) / turns.std(ddof=1))[:, None]
-        left = np.where(ROUNDS < ROUNDS[-1], np.exp(-figures["speed"] * ROUNDS), 0)
+        left = np.where(ROUNDS[-1] > ROUNDS, np.exp(-figures["speed"] * ROUNDS), 0)
         curves[f"{model}_accuracy"] = figures["accuracy"] * (1 - left) + noise
         curves[f"{model}_loss"] = figures["loss"] + left + noise
         curves[f"{model}_loss_var"] = figures["loss_var"] + left + noise
