@@ -1,7 +1,7 @@
 """Checkpoints: all that the rest of a run needs, in plain files that are checked before use.
 
     checkpoints/round-000120/    appears whole or not at all
-      manifest.json              the round, and length and SHA-256 of every other file
+      manifest.json              the round, length and SHA-256 of every other file, and its own
       history.json               what was measured so far
       server-0.npy, ...          leaves of the server's state, and of other parts
       clients-0-ids.npy, ...     whose states follow, for each process that wrote some,
@@ -18,6 +18,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -27,10 +28,10 @@ import jax
 import numpy as np
 
 from flamejax import hosts
-from flamejax.errors import InputError
+from flamejax.errors import InputError, WriteError
 from flamejax.types import States, Tree
 
-FORMAT = 1
+FORMAT = 2
 NAME = re.compile(r"round-(\d{6,10})")
 FILE = re.compile(r"[a-z][\w-]*\.(npy|json)")
 
@@ -48,7 +49,8 @@ class Snapshot(NamedTuple):
 def save(folder: Path, snapshot: Snapshot, config: str, keep: int) -> None:
     """Write a checkpoint below `folder`, and leave the `keep` newest there.
 
-    config: the text of config.toml. In a run of several processes all call this at once.
+    config: the text of config.toml. In a run of several processes all call this at once. If it
+    cannot be written, those that are there stay.
     """
     name, rank = f"round-{snapshot.round:06d}", hosts.rank()
     half = folder / f".{name}.part"
@@ -73,15 +75,23 @@ def save(folder: Path, snapshot: Snapshot, config: str, keep: int) -> None:
             }
             for path in half.glob("files-*.json"):
                 path.unlink()
-            _write_json(half / "manifest.json", manifest)
+            _write_json(half / "manifest.json", manifest | {"sha256": _digest_of_json(manifest)})
             _publish(half, folder / name)
             for old in rounds(folder)[keep:]:
                 shutil.rmtree(folder / f"round-{old:06d}", ignore_errors=True)
     except OSError as error:
         shutil.rmtree(half, ignore_errors=True)
         reason = error.strerror or error
-        raise InputError(f"--out: cannot write the checkpoint {half}: {reason}") from None
+        raise WriteError(
+            f"--out: cannot write the checkpoint {folder / name}: {reason}; {kept(folder)}"
+        ) from None
     hosts.meet_again()
+
+
+def kept(folder: Path) -> str:
+    """What is there to go on from, in words."""
+    there = rounds(folder)
+    return f"the one of round {there[0]} is kept" if there else "there is no other"
 
 
 def rounds(folder: Path) -> list[int]:
@@ -108,7 +118,7 @@ class Checkpoint(NamedTuple):
 
     def arrays(self) -> dict[str, np.ndarray]:
         names = [name for name in self.files if name.startswith("array-")]
-        return {n.removeprefix("array-").removesuffix(".npy"): _load(self.path / n) for n in names}
+        return {n.removeprefix("array-").removesuffix(".npy"): self._load(n) for n in names}
 
     def states(
         self,
@@ -119,7 +129,7 @@ class Checkpoint(NamedTuple):
         """The states of clients for which `mine` ([n] -> bool [n]) is true, in pieces of them."""
         leaves, structure = jax.tree.flatten(like)
         for name in sorted(n for n in self.files if n.endswith("-ids.npy")):
-            ids, stem = _load(self.path / name), name.removesuffix("ids.npy")
+            ids, stem = self._load(name), name.removesuffix("ids.npy")
             kept = [
                 self._array(f"{stem}{i}.npy", (len(ids), *leaf.shape), leaf.dtype)
                 for i, leaf in enumerate(leaves)
@@ -128,10 +138,24 @@ class Checkpoint(NamedTuple):
                 yield ids[some], jax.tree.unflatten(structure, [x[some] for x in kept])
 
     def _array(self, name: str, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-        array = _load(self.path / name) if name in self.files else None
-        if array is None or array.shape != shape or array.dtype != np.dtype(dtype):
-            raise InputError(f"{self.path}: {name} is not what this run needs; start it anew")
+        array = self._load(name)
+        if array.shape != shape or array.dtype != np.dtype(dtype):
+            raise self.unfit(name)
         return array
+
+    def _load(self, name: str) -> np.ndarray:
+        if name not in self.files:
+            raise self.unfit(name)
+        path = self.path / name
+        large = path.stat().st_size > 2**20  # read where it is needed
+        try:
+            return np.load(path, mmap_mode="r" if large else None, allow_pickle=False)
+        except (OSError, ValueError, EOFError):
+            raise self.unfit(name) from None
+
+    def unfit(self, name: str) -> InputError:
+        """Of files that are as they were written, but not by this run."""
+        return InputError(f"{self.path}: {name} is not what this run needs; start it anew")
 
 
 def newest(folder: Path, config: str) -> Checkpoint | None:
@@ -141,7 +165,7 @@ def newest(folder: Path, config: str) -> Checkpoint | None:
         path = folder / f"round-{number:06d}"
         try:
             return _verified(path, number, config)
-        except (OSError, ValueError, TypeError, KeyError) as error:
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             what = str(error) or type(error).__name__
             warnings.warn(f"{path} is damaged and left out: {what}", stacklevel=2)
     if there:
@@ -150,7 +174,10 @@ def newest(folder: Path, config: str) -> Checkpoint | None:
 
 
 def _verified(path: Path, number: int, config: str) -> Checkpoint:
-    manifest = json.loads((path / "manifest.json").read_text("utf-8"))
+    manifest = json.loads(_plain(path / "manifest.json").read_text("utf-8"))
+    said, own = manifest.pop("sha256", None), _digest_of_json(manifest)
+    if said != own and manifest["format"] != 1:  # the first one had no digest of its own
+        raise ValueError("manifest.json is not as it was written")
     if manifest["round"] != number:
         raise ValueError(f"manifest.json is of round {manifest['round']}")
     if manifest["format"] != FORMAT:
@@ -161,7 +188,7 @@ def _verified(path: Path, number: int, config: str) -> Checkpoint:
     for name, (size, digest) in files.items():
         if not FILE.fullmatch(name):
             raise ValueError(f"manifest.json names {name[:40]!r}")
-        if (path / name).stat().st_size != size or _digest_of(path / name) != digest:
+        if _plain(path / name).stat().st_size != size or _digest_of(path / name) != digest:
             raise ValueError(f"{name} is not as it was written")
     history = json.loads((path / "history.json").read_text("utf-8"))
     return Checkpoint(path, number, frozenset(files), history)
@@ -237,11 +264,21 @@ def _publish(half: Path, path: Path) -> None:
     if path.exists():
         shutil.rmtree(path)
     os.replace(half, path)
+    if os.name == "posix":  # the name, too, is on the disk before an older checkpoint goes
+        folder = os.open(path.parent, os.O_RDONLY)
+        os.fsync(folder)
+        os.close(folder)
 
 
-def _load(path: Path) -> np.ndarray:
-    large = path.stat().st_size > 2**20  # read where it is needed
-    return np.load(path, mmap_mode="r" if large else None, allow_pickle=False)
+def _plain(path: Path) -> Path:
+    """A file, not a link out of the folder, a pipe or a device that never ends."""
+    if not stat.S_ISREG(path.lstat().st_mode):
+        raise ValueError(f"{path.name} is not a plain file")
+    return path
+
+
+def _digest_of_json(content: Mapping[str, Any]) -> str:
+    return _digest(json.dumps(content, sort_keys=True).encode())
 
 
 def _digest(data: bytes) -> str:

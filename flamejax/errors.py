@@ -11,3 +11,7 @@ class RunError(Exception):
 
 class DivergedError(RunError):
     """Its numbers are of no use any more."""
+
+
+class WriteError(RunError):
+    """What it found out cannot be written any more: no space, no permission."""

@@ -7,15 +7,16 @@ import shutil
 import tempfile
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from flamejax import records
 from flamejax.config import Config, make
 from flamejax.errors import InputError, RunError
-from flamejax.lane import earlier
+from flamejax.locks import held
 from flamejax.records import Record
+from flamejax.resuming import earlier
 
 REPORT = "report"  # a report on a folder is put into it
 
@@ -31,41 +32,12 @@ def claim(out: Path | None, files: Sequence[str], reusable: bool) -> Iterator[Pa
         with tempfile.TemporaryDirectory(prefix="flamejax-") as temporary:
             yield Path(temporary)
         return
-    held = os.listdir(out) if os.path.isdir(out) and os.access(out, os.W_OK | os.X_OK) else []
-    begun = files[0] in held and only(held, [*files, REPORT])  # not just any folder with runs
-    if not reusable or not (files[-1] in held or begun):
+    there = os.listdir(out) if os.path.isdir(out) and os.access(out, os.W_OK | os.X_OK) else []
+    begun = files[0] in there and only(there, [*files, REPORT])  # not just any folder with runs
+    if not reusable or not (files[-1] in there or begun):
         records.check_free(out)
-    made = [path for path in (out, *out.absolute().parents) if not path.exists()]
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"--out: cannot write {out}: {error.strerror}") from None
-    with alone(out):
-        try:
-            yield out
-        finally:
-            for path in made:
-                with suppress(OSError):  # only what stayed empty goes
-                    path.rmdir()
-
-
-@contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Two processes in one folder would take each other's runs for unfinished ones."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        yield
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InputError(f"--out {folder} is in use by another process") from None
-        yield
-    finally:
-        os.close(handle)
+    with held(out):
+        yield out
 
 
 def ended(config: Config, folder: Path) -> Record | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -71,7 +72,7 @@ class History:
 
     def export(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """All of it: for JSON, and arrays."""
-        plain = {name: getattr(self, name) for name in PLAIN}
+        plain = {name: copy(getattr(self, name)) for name in PLAIN}  # they grow
         arrays: dict[str, np.ndarray] = {}
         found = {"last": self.last, "best": self.best and self.best[1]}
         for when, evaluation in found.items():

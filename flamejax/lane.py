@@ -8,18 +8,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from flamejax import checkpoints, hosts, loggers
-from flamejax.checkpoints import Checkpoint, Snapshot
+from flamejax import hosts, loggers
+from flamejax.checkpoints import Snapshot
 from flamejax.config import Config
 from flamejax.engine import Facts, RoundInfo
-from flamejax.errors import DivergedError, InputError
+from flamejax.errors import DivergedError
 from flamejax.evaluate import Sums, figures
 from flamejax.federation import TRAIN, Federation
 from flamejax.history import History
 from flamejax.records import CHECKPOINTS, Folder, environment
+from flamejax.resuming import Earlier
 from flamejax.theory import findings
 from flamejax.theory.lagrangian import Measured
 from flamejax.types import States, Tree
+from flamejax.writer import Writer
 
 
 class Result(NamedTuple):
@@ -57,22 +59,6 @@ class Result(NamedTuple):
         return draw(plt.figure(figsize=(9, 3.6), layout="constrained"), self)
 
 
-class Earlier(NamedTuple):
-    """What a run that did not end has left."""
-
-    text: str  # config.toml
-    checkpoint: Checkpoint | None
-
-
-def earlier(out: Path) -> Earlier:
-    """What is in the folder of a run."""
-    try:
-        text = (out / "config.toml").read_text("utf-8")
-    except (OSError, ValueError):
-        raise InputError(f"--resume: there is no run in {out}") from None
-    return Earlier(text, checkpoints.newest(out / CHECKPOINTS, text))
-
-
 class Lane:
     def __init__(
         self,
@@ -95,14 +81,16 @@ class Lane:
         self._counts = federation.counts[facts.evaluated]
         self._loss = np.nan  # of the last round
         self._timings: list[Mapping[str, Any]] = []
-        self._out, self._text = out, earlier.text if earlier else config_text(config, own)
+        text = earlier.text if earlier else config_text(config, own)
+        if earlier and earlier.checkpoint:
+            self._timings = earlier.restore(self.history)
+        self.writer = (
+            None if out is None else Writer(out / CHECKPOINTS, text, config.checkpoint.keep)
+        )
         self.folder = None  # only one process keeps records
         if out is not None and hosts.rank() == 0:
-            self.folder = Folder.reopen(out) if earlier else Folder(out, self._text)
+            self.folder = Folder.reopen(out) if earlier else Folder(out, text)
             self.folder.write_json("environment.json", environment())
-        if earlier and earlier.checkpoint:
-            self._timings = earlier.checkpoint.history["timings"]
-            self.history.restore(earlier.checkpoint.history, earlier.checkpoint.arrays())
         if earlier and self.folder is not None:  # they may hold rounds after the checkpoint
             self.folder.write_lines("metrics.jsonl", self.history.rows)
             self.folder.write_lines("timings.jsonl", self._timings)
@@ -160,16 +148,17 @@ class Lane:
         if self.folder is not None:
             self.folder.append("timings.jsonl", timing)
 
-    def save(self, trees: Mapping[str, Tree], states: States) -> bool:
-        """A checkpoint, if the run is recorded; whether there is one now."""
-        if self._out is None or self.failure:
-            return False
+    def save(self, trees: Mapping[str, Tree], states: States) -> None:
+        """A checkpoint, if the run is recorded."""
+        if self.writer is None or self.failure:
+            return
         plain, arrays = self.history.export()
-        history = {**plain, "timings": self._timings}
-        snapshot = Snapshot(self.history.rounds, trees, states, history, arrays)
-        keep = self.config.checkpoint.keep
-        checkpoints.save(self._out / CHECKPOINTS, snapshot, self._text, keep)
-        return True
+        history = {**plain, "timings": list(self._timings)}
+        self.writer.save(Snapshot(self.history.rounds, trees, states, history, arrays))
+
+    def saved(self) -> int | None:
+        """The round of the newest checkpoint, once it is written."""
+        return self.writer.newest() if self.writer and not self.failure else None
 
     def close(
         self,
@@ -178,6 +167,8 @@ class Lane:
         models: Callable[[int], tuple[Tree | None, Tree]],
     ) -> Result:
         """The result, recorded."""
+        if self.writer:
+            self.writer.finish()
         result = Result(
             config=self.config,
             metrics=self.history.columns(),

@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from flamejax.errors import InputError
+from flamejax.errors import InputError, WriteError
 
 CHECKPOINTS = "checkpoints"
 # not left by every run
@@ -61,7 +61,10 @@ class Folder:
         """The folder of a run that goes on."""
         folder = cls.__new__(cls)
         folder.path = path
-        (path / "summary.json").unlink(missing_ok=True)  # it is not a result yet
+        try:
+            (path / "summary.json").unlink(missing_ok=True)  # it is not a result yet
+        except OSError as error:
+            raise _failed(path, error) from None
         return folder
 
     def write_lines(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -74,10 +77,13 @@ class Folder:
             with (self.path / name).open("a", encoding="utf-8") as file:
                 file.write(_lines(rows))
         except OSError as error:
-            raise _failed(self.path / name, error) from None
+            raise WriteError(str(_failed(self.path / name, error))) from None
 
     def write(self, name: str, content: bytes) -> None:
-        write(self.path / name, content)
+        try:
+            write(self.path / name, content)
+        except InputError as error:
+            raise WriteError(str(error)) from None
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
         self.write(name, (json.dumps(content, indent=2, allow_nan=False) + "\n").encode())

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,18 +13,21 @@ import jax
 import numpy as np
 
 from flamejax import hosts, loggers, models, registry
-from flamejax.config import Config, lay_over, load, make
+from flamejax.config import Config, lay_over, make
 from flamejax.engine import RoundInfo, State, build
 from flamejax.engine.compile import common_trees
 from flamejax.engine.pack import build_pack
-from flamejax.errors import InputError, RunError
+from flamejax.errors import InputError, RunError, WriteError
 from flamejax.evaluate import Sums
 from flamejax.federation import TRAIN, Federation, assemble
 from flamejax.given import take_own, values_of
-from flamejax.lane import Earlier, Lane, Result, earlier
+from flamejax.lane import Lane, Result
+from flamejax.locks import held
 from flamejax.profiling import traced, write_costs
-from flamejax.records import CHECKPOINTS, check_free
+from flamejax.records import check_free
 from flamejax.report.terminal import Watcher, progress_bar
+from flamejax.resuming import all_earlier, resumed
+from flamejax.stopping import stop_requests
 from flamejax.theory.lagrangian import Measured
 from flamejax.theory.smoothness import estimate
 from flamejax.types import Dataset, Model, States, Tree
@@ -54,18 +55,34 @@ def run(
     resume: go on with the run in `out`, from its newest checkpoint, and with its config.
     """
     own = take_own(data, model, settings)
-    folder, before = None if out is None else Path(out), None
-    if resume:
-        config, before = _resumed(config, settings, folder, own)
-    elif not isinstance(config, Config) or settings:
-        config = make(lay_over(values_of(config), settings))
-    if folder is None and profile:
+    if not resume and (settings or not isinstance(config, Config)):
+        config, settings = make(lay_over(values_of(config), settings)), {}
+    if out is None and profile:
         raise InputError("profile = True needs out, a folder for the trace")
-    if folder is not None and not resume and hosts.rank() == 0:
-        check_free(folder)
+    mine = Path(out) if out is not None and hosts.rank() == 0 else None
+    if mine and not resume:
+        check_free(mine)
+    with held(mine):
+        return _run(
+            config, settings, own, None if out is None else Path(out), quiet, profile, resume
+        )
+
+
+def _run(
+    config: Any,
+    settings: Mapping[str, Any],
+    own: Mapping[str, Any],
+    folder: Path | None,
+    quiet: bool,
+    profile: bool,
+    resume: bool,
+) -> Result:
+    before = None
+    if resume:
+        config, before = resumed(config, settings, folder, own)
     loggers.check(config, folder)
     quiet = quiet or hosts.rank() > 0
-    with precision(config), _stop_requests() as stop:
+    with precision(config), stop_requests() as stop:
         started = time.perf_counter()
         federation = assemble(config, own.get("data"), quiet)[1]
         with progress_bar(config.rounds, quiet) as watch:
@@ -98,22 +115,6 @@ def run(
     return result
 
 
-def _resumed(
-    config: Any, settings: Mapping[str, Any], folder: Path | None, own: Mapping[str, Any]
-) -> tuple[Config, Earlier]:
-    """The config of the run in a folder, and what is there of it."""
-    if folder is None:
-        raise InputError("--resume needs --out, the folder of the run that goes on")
-    if config is not None or settings:
-        raise InputError("--resume takes the config of the run in --out; leave out other settings")
-    found = earlier(folder)
-    for name in ("data", "model"):
-        if (f"# {name}: passed from Python" in found.text) != (name in own):
-            needs = "was" if name not in own else "was not"
-            raise InputError(f"--resume: the {name} of the run in {folder} {needs} passed to it")
-    return make(load(folder / "config.toml")), found
-
-
 def run_together(
     configs: Sequence[Config],
     outs: Sequence[Path],
@@ -126,7 +127,9 @@ def run_together(
     they should be empty. Returns why a run failed, or None."""
     own = {name: x for name, x in (("data", data), ("model", model)) if x is not None}
     loggers.check(configs[0], outs[0])
-    with precision(configs[0]), _stop_requests() as stop:
+    with ExitStack() as stack, precision(configs[0]), stop_requests() as stop:
+        for out in outs:
+            stack.enter_context(held(out))
         started = time.perf_counter()
         found = list(_assemble_all(configs, data, quiet))
         with progress_bar(configs[0].rounds, quiet) as watch:
@@ -147,7 +150,7 @@ def run_together(
                 pack.snapshot,
                 pack.measure,
             )
-            before = _all_earlier(outs)
+            before = all_earlier(outs)
             if there := [part.checkpoint for part in before if part and part.checkpoint]:
                 drive = drive._replace(state=pack.resume(there))
             if stop:
@@ -243,50 +246,25 @@ def _carry_out(
     state, status = [drive.state], "finished"
     stopped: KeyboardInterrupt | None = None
 
-    def save() -> bool:
-        saved = [lane.save(*drive.snapshot(state[0], run)) for run, lane in enumerate(lanes)]
-        return all(saved)
+    def save() -> None:
+        for run, lane in enumerate(lanes):
+            lane.save(*drive.snapshot(state[0], run))
 
     try:
-        _loop(drive, state, lanes, watch, stop, traces, save)
-    except KeyboardInterrupt as error:
-        status, stopped = "interrupted", error
-    seconds = (time.perf_counter() - started) / len(lanes)
-    results = [
-        lane.close(status, seconds, partial(drive.models, state[0], number))
-        for number, lane in enumerate(lanes)
-    ]
+        try:
+            _loop(drive, state, lanes, watch, stop, traces, save)
+        except KeyboardInterrupt as error:
+            status, stopped = "interrupted", error
+        seconds = (time.perf_counter() - started) / len(lanes)
+        results = [
+            lane.close(status, seconds, partial(drive.models, state[0], number))
+            for number, lane in enumerate(lanes)
+        ]
+    except WriteError as error:
+        raise WriteError(f"{error}; {_what_is_kept(lanes)}") from None
     if stopped:
         raise stopped
     return results
-
-
-@contextmanager
-def _stop_requests() -> Iterator[list[int]]:
-    """Ctrl-C and termination requests, gathered so that a run ends between two calls.
-
-    An exception from a signal handler can get lost in JAX's callbacks; a note cannot. The second
-    request interrupts at once.
-    """
-    asked: list[int] = []
-
-    def note(number: int, _: Any) -> None:
-        if asked:
-            raise KeyboardInterrupt
-        asked.append(number)
-
-    signals = [signal.SIGINT, signal.SIGTERM]
-    if threading.current_thread() is not threading.main_thread():
-        signals = []  # only the main thread may handle signals
-    heard = [s for s in signals if signal.getsignal(s) not in (signal.SIG_IGN, None)]
-    before = [(s, signal.signal(s, note)) for s in heard]
-    try:
-        yield asked
-    finally:
-        for number, handler in before:
-            signal.signal(number, handler)
-    if asked:  # too late to stop this run: it is for whatever comes next
-        signal.raise_signal(asked[0])
 
 
 def _loop(
@@ -296,7 +274,7 @@ def _loop(
     watch: Watcher,
     stop: list[int],
     traces: Path | None,
-    save: Callable[[], bool],
+    save: Callable[[], None],
 ) -> None:
     config, done = lanes[0].config, lanes[0].history.rounds
     begun, saved = done, time.monotonic()
@@ -307,7 +285,9 @@ def _loop(
         waited = time.monotonic() - saved > (config.checkpoint.seconds or np.inf)
         asked, due = hosts.agree(bool(stop), waited)
         if asked:
-            raise KeyboardInterrupt(*[f"round {done}"] * (done > begun and save()))
+            if done > begun:
+                save()
+            raise KeyboardInterrupt(*_place_in(lanes, done))
         if due:
             save()
             saved = time.monotonic()
@@ -339,10 +319,24 @@ def _loop(
         watch(done, row if len(lanes) == 1 else None)
 
 
-def _all_earlier(outs: Sequence[Path]) -> Sequence[Earlier | None]:
-    """What is there of runs, if all of them can go on from the same round; otherwise nothing."""
-    if not all((out / CHECKPOINTS).is_dir() for out in outs):
-        return [None] * len(outs)
-    found = [earlier(out) for out in outs]
-    there = {part.checkpoint.round if part.checkpoint else 0 for part in found}
-    return found if len(there) == 1 and there != {0} else [None] * len(outs)
+def _saved(lanes: Sequence[Lane]) -> int | None:
+    """The round from which all of these runs can go on."""
+    there = [lane.saved() for lane in lanes]
+    found = [number for number in there if number is not None]
+    return min(found) if found and len(found) == len(there) else None
+
+
+def _place_in(lanes: Sequence[Lane], done: int) -> list[str]:
+    """Where runs stop that can go on, in words; otherwise nothing."""
+    saved = _saved(lanes)
+    behind = "" if saved == done else f", with a checkpoint of round {saved}"
+    return [] if saved is None else [f"round {done}{behind}"]
+
+
+def _what_is_kept(lanes: Sequence[Lane]) -> str:
+    """Of runs that cannot be recorded any more."""
+    saved = _saved(lanes)
+    if saved is None:
+        return "there is no checkpoint, so start anew when it can be written"
+    how = "the same command" if len(lanes) > 1 else "flamejax run --resume"
+    return f"the checkpoint of round {saved} is kept; {how} goes on when it can be written"

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
+from pathlib import Path
+from threading import Event
 
 import jax
 import numpy as np
 import pytest
 
 import flamejax as fj
-from flamejax import checkpoints, lane
+from flamejax import checkpoints, lane, locks
 from flamejax.cli import main
 from flamejax.config import make
-from flamejax.errors import InputError
+from flamejax.errors import InputError, WriteError
 from flamejax.records import CHECKPOINTS
 from flamejax.runner import run_together
 
@@ -105,6 +108,7 @@ def test_any_number_of_devices_goes_on(own, stop_after, tmp_path):
             checkpoints._digest(text.encode()), checkpoints._digest(changed.encode())
         )
         path.write_text(manifest)
+        reseal(path.parent)
     config.write_text(changed)
     result = fj.run(**own, out=tmp_path / "run", resume=True, quiet=True)
     for key, expected in whole.metrics.items():
@@ -210,3 +214,113 @@ def test_a_finished_run_is_left_alone(tmp_path, capsys):
     assert main(["run", *small, *out]) == 0
     assert main(["run", "--resume", *out]) == 0
     assert "nothing to resume" in capsys.readouterr().err
+
+
+def test_rounds_go_on_while_a_checkpoint_is_written(own, tmp_path, monkeypatch):
+    written, seen = Event(), []
+    save, trained = checkpoints.save, lane.Lane.trained
+
+    def slow(*arguments):
+        assert written.wait(60)  # forever, if rounds waited for it
+        save(*arguments)
+
+    def noting(self, *log):
+        trained(self, *log)
+        seen.append(checkpoints.rounds(tmp_path / "run" / CHECKPOINTS))
+        if len(seen) == 2:
+            written.set()
+
+    monkeypatch.setattr(checkpoints, "save", slow)
+    monkeypatch.setattr(lane.Lane, "trained", noting)
+    values = {**BASE, **own, "rounds": 4, "engine": {"rounds_per_call": 1}}
+    fj.run(**values, checkpoint={"every": 1, "keep": 9}, out=tmp_path / "run")
+    assert seen[:2] == [[], []]
+    assert checkpoints.rounds(tmp_path / "run" / CHECKPOINTS) == [4, 3, 2, 1]
+
+
+def fill_the_disk(monkeypatch, where, after):
+    """No space for files named so, after so many of them."""
+    plain, opened = Path.open, []
+
+    def full(self, mode="r", *rest, **named):
+        if self.match(where) and mode != "r":
+            opened.append(self)
+            if len(opened) > after:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return plain(self, mode, *rest, **named)
+
+    monkeypatch.setattr(Path, "open", full)
+
+
+def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(own, tmp_path, monkeypatch):
+    values = {**BASE, **own, "checkpoint": {"every": 3, "keep": 1}}
+    whole = fj.run(**values)
+    fill_the_disk(monkeypatch, "server-0.npy", after=1)
+    with pytest.warns(UserWarning, match=r"No space left on device; the one of round 3 is kept"):
+        result = fj.run(**values, out=tmp_path / "run")
+    assert checkpoints.rounds(tmp_path / "run" / CHECKPOINTS) == [3]
+    assert not list((tmp_path / "run" / CHECKPOINTS).glob(".*"))
+    np.testing.assert_array_equal(result.metrics["pm_loss"], whole.metrics["pm_loss"])
+
+
+def test_a_full_disk_ends_a_run_that_can_go_on(own, tmp_path, monkeypatch):
+    values = {**BASE, **own, "checkpoint": {"every": 3}}
+    fj.run(**values, out=tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        fill_the_disk(patch, "metrics.jsonl", after=2)
+        with pytest.raises(WriteError, match=r"of round 6 is kept; flamejax run --resume goes on"):
+            fj.run(**values, out=tmp_path / "run")
+    fj.run(**own, out=tmp_path / "run", resume=True, quiet=True)
+    assert files(tmp_path / "run") == files(tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        fill_the_disk(patch, "metrics.jsonl", after=0)
+        with pytest.raises(WriteError, match="there is no checkpoint, so start anew"):
+            fj.run(**values, out=tmp_path / "never")
+
+
+def test_a_folder_is_for_one_process_at_a_time(own, interrupted, tmp_path):
+    for folder, how in ((interrupted, {"resume": True}), (tmp_path / "new", BASE)):
+        folder.mkdir(exist_ok=True)
+        with locks.alone(folder), pytest.raises(InputError, match="in use by another process"):
+            fj.run(**own, **how, out=folder)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "server-0.npy"])
+@pytest.mark.parametrize("how", ["pipe", "link"])
+def test_only_plain_files_are_read(name, how, interrupted):
+    newest, older = checkpoints.rounds(interrupted / CHECKPOINTS)
+    path = interrupted / CHECKPOINTS / f"round-{newest:06d}" / name
+    path.rename(interrupted / "elsewhere")
+    os.mkfifo(path) if how == "pipe" else path.symlink_to(interrupted / "elsewhere")
+    text = (interrupted / "config.toml").read_text()
+    with pytest.warns(UserWarning, match=f"{name} is not a plain file"):
+        assert checkpoints.newest(interrupted / CHECKPOINTS, text).round == older
+
+
+def reseal(folder, **contents):
+    """Change files of a checkpoint as someone would who knows how it is checked."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    for name, content in contents.items():
+        path = next(folder.glob(f"{name}.*"))
+        path.write_bytes(content)
+        manifest["files"][path.name] = [len(content), checkpoints._digest(content)]
+    del manifest["sha256"]
+    manifest["sha256"] = checkpoints._digest_of_json(manifest)
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("history", b"{}"),
+        ("history", b"[1]"),
+        ("mean-0", b"\x93NUMPY\x01\x00 and nothing more"),
+        ("mean-0", b"\x80\x04K\x01."),  # a pickle
+        ("clients-0-ids", b""),
+    ],
+)
+def test_files_that_were_made_up_are_refused_in_a_line(name, content, own, interrupted, capsys):
+    newest = checkpoints.rounds(interrupted / CHECKPOINTS)[0]
+    reseal(interrupted / CHECKPOINTS / f"round-{newest:06d}", **{name: content})
+    with pytest.raises(InputError, match=rf"{name}\.\w+ is not what this run needs; start it anew"):
+        fj.run(**own, out=interrupted, resume=True, quiet=True)

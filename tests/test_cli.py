@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
-from flamejax import registry, runner
+from flamejax import registry
 from flamejax.cli import main
+from flamejax.stopping import stop_requests
 
 FILES = {"config.toml", "metrics.jsonl", "timings.jsonl", "clients.npz", "environment.json"}
 FILES |= {"curves.png", "summary.json"}
@@ -304,7 +305,7 @@ def test_a_request_that_comes_too_late_to_stop_a_run_is_passed_on():
     ran = []
 
     def finished_run():
-        with runner._stop_requests() as stop:
+        with stop_requests() as stop:
             signal.raise_signal(signal.SIGINT)
             ran.append(len(stop))
 

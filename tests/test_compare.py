@@ -13,7 +13,7 @@ import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
 import flamejax as fj
-from flamejax import comparer, folders, records
+from flamejax import comparer, locks, records
 from flamejax.cli import main
 from flamejax.report.sheet import MISSING
 
@@ -263,7 +263,7 @@ def test_diverging_run(tmp_path, capsys, monkeypatch):
 
 
 def test_one_comparison_at_a_time(copy, capsys):
-    with folders.alone(copy):
+    with locks.alone(copy):
         assert main([*COMMAND, *CHOICE, "--out", str(copy)]) == 2
     assert "in use by another process" in only_line(capsys)
 

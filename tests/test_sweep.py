@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 import flamejax as fj
 from flamejax import config as configs
-from flamejax import folders, many, records
+from flamejax import locks, many, records
 from flamejax.cli import main
 from flamejax.errors import RunError
 from flamejax.grid import plan
@@ -494,7 +494,7 @@ def test_diverging_runs_are_named_and_not_repeated(tmp_path, packs, capsys):
 
 
 def test_one_sweep_at_a_time(copy, capsys):
-    with folders.alone(copy):
+    with locks.alone(copy):
         assert main([*COMMAND, *GRID, "--out", str(copy)]) == 2
     assert "in use by another process" in only_line(capsys)
 
