@@ -92,3 +92,21 @@ def write_picture(path: Path, content: bytes) -> None:
         path.write_bytes(content)
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
+def add_run(command: argparse.ArgumentParser, help_on_set: str) -> None:
+    add_settings(command, help_on_set)
+    command.add_argument("--out", type=Path, metavar="DIR", help="results; default: runs/...")
+    command.add_argument("--quiet", action="store_true", help="no progress bar and no table")
+    command.add_argument(
+        "-v", "--verbose", action="store_true", help="say how the engine runs it, and why"
+    )
+
+
+def add_against(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--against",
+        choices=("rounds", "bytes"),
+        default="rounds",
+        help="the horizontal axis of curves.png: rounds, or bytes sent up and down",
+    )

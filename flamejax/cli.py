@@ -5,30 +5,27 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import shlex
 import signal
 import sys
-from pathlib import Path
 from typing import NoReturn
 
 from flamejax import (
     __version__,
-    catalog,
     cli_bench,
     cli_data,
     cli_experiment,
     cli_report,
+    cli_run,
     cli_theory,
-    hosts,
     registry,
 )
 from flamejax.arguments import (
     BAD_INPUT,
     DONE,
     FAILED,
-    INTERRUPTED,
     Parser,
-    add_settings,
+    add_against,
+    add_run,
     continues,
     ended,
     say,
@@ -44,27 +41,7 @@ def parser() -> Parser:
     top.add_argument("--version", action="version", version=f"flamejax {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
 
-    run = commands.add_parser(
-        "run",
-        help="train and evaluate one method",
-        description="Train one method and write a results folder. With no arguments: FLAME on "
-        "the bundled digits, hybrid skew, 10 clients.",
-    )
-    _add_run(run, "change one setting, e.g. --set method.lam=3 (repeatable)")
-    _add_against(run)
-    run.add_argument(
-        "--resume",
-        action="store_true",
-        help="go on with the run in DIR from its newest checkpoint, with its own settings",
-    )
-    _add_processes(run)
-    run.add_argument(
-        "--profile",
-        action="store_true",
-        help="write a trace of one round for Perfetto or TensorBoard, and a table of costs by "
-        "stage, to DIR/profile",
-    )
-    run.set_defaults(action=run_command)
+    cli_run.add(commands)
 
     compare = commands.add_parser(
         "compare",
@@ -74,7 +51,7 @@ def parser() -> Parser:
         "folder below DIR/runs; with the DIR of an earlier comparison, its finished runs are not "
         "repeated.",
     )
-    _add_run(
+    add_run(
         compare,
         "change one setting of all runs (repeatable); a method.KEY reaches the methods that have "
         "it, e.g. --set method.lr=0.05, while the [method] of CONFIG.toml is for the one it names",
@@ -85,7 +62,7 @@ def parser() -> Parser:
         help="each NAME[:PRESET][+AGGREGATOR], e.g. flame:published,fedavg+median; default: "
         "flame,pfedme,ditto,fedavg,local",
     )
-    _add_against(compare)
+    add_against(compare)
     compare.add_argument("--seeds", metavar="LIST", help=SEEDS)
     compare.add_argument(
         "--rates",
@@ -104,7 +81,7 @@ def parser() -> Parser:
         "DIR of an earlier sweep, its finished runs are not repeated. CONFIG.toml may hold "
         "`seeds = [0, 1]` and a table [grid] of lists.",
     )
-    _add_run(sweep, "change one setting of all runs, e.g. --set rounds=50 (repeatable)")
+    add_run(sweep, "change one setting of all runs, e.g. --set rounds=50 (repeatable)")
     sweep.add_argument(
         "--grid",
         action="extend",
@@ -137,56 +114,6 @@ def parser() -> Parser:
     show.add_argument("kind", nargs="?", choices=registry.KINDS, metavar="|".join(registry.KINDS))
     show.set_defaults(action=list_command)
     return top
-
-
-def _add_run(command: argparse.ArgumentParser, help_on_set: str) -> None:
-    add_settings(command, help_on_set)
-    command.add_argument("--out", type=Path, metavar="DIR", help="results; default: runs/...")
-    command.add_argument("--quiet", action="store_true", help="no progress bar and no table")
-    command.add_argument(
-        "-v", "--verbose", action="store_true", help="say how the engine runs it, and why"
-    )
-
-
-def _add_against(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--against",
-        choices=("rounds", "bytes"),
-        default="rounds",
-        help="the horizontal axis of curves.png: rounds, or bytes sent up and down",
-    )
-
-
-def _add_processes(command: argparse.ArgumentParser) -> None:
-    several = command.add_argument_group(
-        "several processes", "the same command for each of them, with its own --rank"
-    )
-    several.add_argument("--coordinator", metavar="HOST:PORT", help="a free port of rank 0's host")
-    several.add_argument("--processes", metavar="N", help="how many there are")
-    several.add_argument("--rank", metavar="I", help="which one this is, 0 .. N-1")
-    several.add_argument(
-        "--cluster",
-        action="store_true",
-        help="take these from the environment variables of Slurm, Open MPI or torchrun",
-    )
-
-
-def _place(options: argparse.Namespace) -> hosts.Place | None:
-    """Of this process in a run of several, if it is one."""
-    given = {name: getattr(options, name) for name in hosts.Place._fields}
-    if options.cluster:
-        place = hosts.from_cluster(given, os.environ)
-    elif not any(given.values()):
-        return None
-    elif missing := next((name for name, value in given.items() if value is None), None):
-        raise InputError(f"--{missing} is missing: several processes need all three, or --cluster")
-    else:
-        place = hosts.placed(**given)
-    if options.profile and place.processes > 1:
-        raise InputError("--profile traces a run of one process; leave out one of the two")
-    if options.out is None and place.processes > 1:
-        raise InputError("several processes need --out DIR, a folder that all of them see")
-    return place if place.processes > 1 else None
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -223,59 +150,6 @@ def list_command(options: argparse.Namespace) -> int:
             print(f"{kind}:")
         for name, text in registry.describe(kind).items():
             print(f"  {name:<15} {text}")
-    return DONE
-
-
-def run_command(options: argparse.Namespace) -> int:
-    from flamejax import config as configs
-    from flamejax import records
-
-    config, out, place = None, options.out, _place(options)
-    if options.resume:
-        if options.config or options.assignments or out is None:
-            raise InputError("--resume goes with --out DIR alone: the run there has its settings")
-        if (there := records.read(out)) and there.summary["status"] == "finished":
-            return say(f"{out} is finished: nothing to resume", DONE)
-    else:
-        values, changes = settings(options)
-        config = configs.make(configs.lay_over(values, changes))
-        if options.against == "bytes" and config.method.name == "local":
-            raise InputError("--against bytes: method.name = 'local' sends nothing; leave it out")
-        data = catalog.stem(config.data.name)
-        stem = f"{config.method.name}-{data}-{config.partition.name}-seed{config.seed}"
-        out = out or records.default_path(stem)
-        if place is None:
-            records.check_free(out)
-
-    from flamejax.report import costs
-    from flamejax.report.curves import png
-    from flamejax.report.terminal import show
-    from flamejax.runner import run
-
-    token = config.to_toml() if config else "resume"
-    try:
-        with hosts.join(place, token):
-            result = run(
-                config,
-                out=out,
-                quiet=options.quiet,
-                profile=options.profile,
-                resume=options.resume,
-            )
-    except KeyboardInterrupt as stopped:
-        if stopped.args:
-            goes_on = f"flamejax run --resume --out {shlex.quote(str(out))}"
-            return say(f"interrupted after {stopped}; {goes_on} continues", INTERRUPTED)
-        found = f"; what was measured is in {out}" if out.exists() else " before the first round"
-        return say(f"interrupted{found}", FAILED)
-    if place and place.rank > 0:
-        return DONE
-    if options.against != "rounds":
-        records.write(out / "curves.png", png(result, options.against))
-    if not options.quiet:
-        show(result.summary, out)
-        if options.profile:
-            costs.show(out / "profile")
     return DONE
 
 

@@ -165,7 +165,7 @@ def _equal_weight(config: Config) -> tuple[float, str]:
 def _estimate(config: Config) -> Estimate:
     """The smoothness of the config's losses, at the point where a run of it starts."""
     from flamejax.federation import assemble
-    from flamejax.runner import model_of, precision
+    from flamejax.readying import model_of, precision
     from flamejax.theory.smoothness import LOOKED_AT, estimate
 
     with precision(config):

@@ -40,6 +40,11 @@ class Federation(NamedTuple):
     def clients(self) -> int:
         return len(self.counts)
 
+    @property
+    def nbytes(self) -> int:
+        """Of the samples."""
+        return sum(getattr(x, "nbytes", 0) for x in jax.tree.leaves(self.arrays))
+
 
 class Stored(NamedTuple):
     """Arrays of stored samples, on the host until the engine places them."""

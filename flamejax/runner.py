@@ -9,30 +9,27 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
-from flamejax import hosts, loggers, models, registry
+from flamejax import hosts, loggers
 from flamejax.config import Config, lay_over, make
-from flamejax.engine import RoundInfo, State, build
+from flamejax.engine import RoundInfo, State
 from flamejax.engine.compile import common_trees
 from flamejax.engine.pack import build_pack
 from flamejax.errors import InputError, RunError, WriteError
 from flamejax.evaluate import Sums
-from flamejax.federation import TRAIN, Federation, assemble
+from flamejax.federation import Federation, assemble
 from flamejax.given import take_own, values_of
 from flamejax.lane import Lane, Result
 from flamejax.locks import held
 from flamejax.profiling import traced, write_costs
+from flamejax.readying import compiled, model_of, precision, rounds_per_call, smoothness_of
 from flamejax.records import check_free
 from flamejax.report.terminal import Watcher, progress_bar
 from flamejax.resuming import all_earlier, resumed
 from flamejax.stopping import stop_requests
 from flamejax.theory.lagrangian import Measured
-from flamejax.theory.smoothness import estimate
 from flamejax.types import Dataset, Model, States, Tree
-
-LONGEST_CALL = 8192  # passes through a model
 
 
 def run(
@@ -86,11 +83,7 @@ def _run(
         started = time.perf_counter()
         federation = assemble(config, own.get("data"), quiet)[1]
         with progress_bar(config.rounds, quiet) as watch:
-            name, model = model_of(config, own.get("model"), federation)
-            per_call = rounds_per_call(config, model, federation)
-            method = config.method.build(model)
-            smoothness = smoothness_of(config, model, federation)
-            engine = build(config, method, model, federation, per_call, folder, smoothness)
+            name, smoothness, engine = compiled(config, own.get("model"), federation, folder)
             measure = engine.measure
             drive = Drive(
                 engine.state,
@@ -165,25 +158,6 @@ def run_together(
     return [lane.failure for lane in lanes]
 
 
-def rounds_per_call(config: Config, model: Model, federation: Federation, runs: int = 1) -> int:
-    """How many rounds of some runs go by without a look at them; `auto` is up to the next
-    evaluation.
-
-    On CPU, XLA holds some kilobytes for every pass through a model until a call ends.
-    """
-    asked = config.engine.rounds_per_call
-    if asked != "auto":
-        return min(asked, config.rounds)
-    batch, epochs = (getattr(config.method, name, 1) for name in ("batch", "epochs"))
-    pieces = -(-batch // model.cpu_piece) if model.cpu_piece else 1
-    passes = int(np.ceil(federation.counts[:, TRAIN] / batch).sum()) * epochs * pieces
-    wanted = config.participation.clients_per_round
-    taken = 1 if wanted == "all" else wanted / federation.clients
-    taken += config.record.theory * (1 + config.record.prox_steps)
-    most = max(1, int(LONGEST_CALL / (passes * taken * runs)))
-    return min(most, config.eval_every, config.rounds)
-
-
 class Drive(NamedTuple):
     """One run or several, compiled: lists have an entry for each."""
 
@@ -200,25 +174,6 @@ def _listed(ran: tuple[State, RoundInfo]) -> tuple[State, list[RoundInfo]]:
     return ran[0], [ran[1]]
 
 
-def model_of(config: Config, own: Model | None, federation: Federation) -> tuple[str, Model]:
-    """The model of a run, and its name."""
-    name = "own" if own else models.choose(config.model.name, config.data.name)
-    model = own or registry.get("models", name)(
-        federation.classes, **config.model.model_dump(exclude={"name"})
-    )
-    if not federation.classes and model.loss is models.cross_entropy:
-        raise InputError(f"model.name = '{name}' needs classes, and the labels are targets")
-    return name, model
-
-
-def smoothness_of(config: Config, model: Model, federation: Federation) -> float | None:
-    """L of the clients' losses, where the theory is recorded."""
-    if not config.record.theory:
-        return None
-    given = config.record.smoothness
-    return estimate(config, "", model, federation).smoothness if given == "estimate" else given
-
-
 def _assemble_all(
     configs: Sequence[Config], data: Dataset | None, quiet: bool
 ) -> Iterator[Federation]:
@@ -228,10 +183,6 @@ def _assemble_all(
         if isinstance(found, Dataset) and config.data.limit == "all":
             data = found
         yield federation
-
-
-def precision(config: Config) -> Any:
-    return jax.enable_x64(True) if config.engine.precision == "float64" else nullcontext()
 
 
 def _carry_out(

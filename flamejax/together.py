@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import jax
-
 from flamejax import tree
 from flamejax.config import Config
 from flamejax.engine.devices import lay_out
 from flamejax.engine.memory import free_memory
 from flamejax.engine.prepare import arrange
 from flamejax.federation import TRAIN, assemble
-from flamejax.runner import model_of, precision, run_together
+from flamejax.readying import model_of, precision
+from flamejax.runner import run_together
 from flamejax.types import Dataset, Model
 
 __all__ = ["fit_together", "run_together", "structure"]
@@ -39,7 +38,6 @@ def fit_together(config: Config, data: Dataset | None = None, model: Model | Non
             return 1
         layout = lay_out(federation.counts[:, TRAIN], plan.plan.devices, plan.guests)
         state = len(layout.client) * tree.nbytes(plan.shapes)
-        samples = sum(getattr(x, "nbytes", 0) for x in jax.tree.leaves(federation.arrays))
         # a state may be there twice when a call begins; data mostly are the same for all
-        one = 2 * state + (samples if config.data.limit != "all" else 0)
+        one = 2 * state + (federation.nbytes if config.data.limit != "all" else 0)
         return max(1, min(MOST, free_memory() // 4 // max(1, one)))

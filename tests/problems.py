@@ -11,7 +11,7 @@ from flamejax import config, engine
 from flamejax.federation import federate
 from flamejax.models import from_flax
 from flamejax.models.dense import Dense
-from flamejax.runner import smoothness_of
+from flamejax.readying import smoothness_of
 from flamejax.types import Dataset, Model
 
 PER_CALL = 100  # rounds the engine is built to run in one call

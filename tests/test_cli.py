@@ -237,7 +237,7 @@ def test_full_disk(name, tmp_path, monkeypatch, capsys):
 
     opened = io.open
     monkeypatch.setattr(io, "open", full_for_one)
-    assert run(tmp_path / "out") == 2
+    assert run(tmp_path / "out") == 3
     line = only_line(capsys)
     assert os.strerror(errno.ENOSPC) in line
     assert str(tmp_path / "out" / name) in line

@@ -16,7 +16,7 @@ from flamejax.engine.devices import lay_out
 from flamejax.engine.execution import Step, choose, overhead
 from flamejax.federation import TRAIN, assemble
 from flamejax.models.dense import mlr
-from flamejax.runner import LONGEST_CALL, rounds_per_call
+from flamejax.readying import LONGEST_CALL, rounds_per_call
 from flamejax.types import Batch
 
 from .problems import PER_CALL, blobs, distance, set_up, small_net, train

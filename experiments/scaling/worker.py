@@ -14,7 +14,7 @@ from flamejax.bench.workers import protocol  # noqa: E402
 from flamejax.config import make, override  # noqa: E402
 from flamejax.engine import build  # noqa: E402
 from flamejax.federation import assemble  # noqa: E402
-from flamejax.runner import model_of, rounds_per_call  # noqa: E402
+from flamejax.readying import model_of, rounds_per_call  # noqa: E402
 
 
 def main(assignments: list[str]) -> None:

@@ -24,7 +24,7 @@ from flamejax.engine.devices import AXIS
 from flamejax.engine.execution import Plan
 from flamejax.engine.hold import hold_all, hold_touched, looked_at
 from flamejax.engine.measure import Measure, make_measure
-from flamejax.engine.memory import budget, resident, window
+from flamejax.engine.memory import Need, budget, check_programs, resident, window
 from flamejax.engine.prepare import (
     SETTING,
     STATE,
@@ -68,6 +68,7 @@ class Facts(NamedTuple):
     bytes_down: int  # one broadcast
     compile_seconds: float
     together: int  # runs in the same program
+    need: Need | None = None  # memory of a run alone
 
 
 class Engine(NamedTuple):
@@ -110,17 +111,17 @@ def build(
         evaluation = lower_evaluation(ready, model, federation, shelf).compile()
         rounds = compiling.result()
     compile_seconds = time.perf_counter() - started
+    need = check_programs(ready.need, [rounds, evaluation])
     store = None if shelf is None else _store(config, ready, shelf, scratch)
-    memory = rounds.memory_analysis()
     log.info("engine: %s, %s", ready.mesh.devices.flat[0].platform, ready.plan)
     log.info("engine: %s", _where(ready, store))
     log.info(
-        "engine: compiled in %.1f s; up to %d round(s) a call; %.1f MB of temporary memory, "
-        "%.1f MB of data and state on each device",
+        "engine: compiled in %.1f s; up to %d round(s) a call; %.1f MB of data and state, %.1f MB "
+        "to compute with",
         compile_seconds,
         ready.per_call,
-        memory.temp_size_in_bytes / 1e6,
-        memory.argument_size_in_bytes / 1e6,
+        (need.data + need.states) / 1e6,
+        need.temporary / 1e6,
     )
 
     stride = stride_of(config, ready.per_call)
@@ -155,7 +156,7 @@ def build(
         states=hold.states,
         resume=resume,
         measure=measured,
-        facts=facts._replace(evaluated=ready.evaluated),
+        facts=facts._replace(evaluated=ready.evaluated, need=need),
         store=store,
         programs={"rounds": rounds, "evaluation": evaluation},
     )

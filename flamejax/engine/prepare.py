@@ -17,7 +17,7 @@ from flamejax.config import Config, Named
 from flamejax.engine.cohort import guest_rows, most_each
 from flamejax.engine.devices import AXIS, Layout, Size, lay_out, make_mesh
 from flamejax.engine.execution import Plan, Step, choose
-from flamejax.engine.memory import DENSE, window
+from flamejax.engine.memory import DENSE, Need, check_placed, window
 from flamejax.engine.rounds import Client, Rules, Setting, State, make_shard
 from flamejax.engine.windows import Shelf
 from flamejax.errors import InputError
@@ -47,6 +47,7 @@ class Ready(NamedTuple):
     guests: int  # slots of a device for clients of others
     evaluated: np.ndarray  # clients that evaluations look at, in order
     per_call: int  # rounds
+    need: Need  # memory
 
 
 class Initial(NamedTuple):
@@ -91,6 +92,7 @@ def prepare(
         there = min(plan.per_call * rules.selected, federation.clients)
         shelf = shelf_for(there, mesh, plan.shapes, federation, plan.guests)
     init_key, setting = settings_of(config, rules, federation, layout, smoothness)
+    need = check_placed(len(shelf.here) * federation.nbytes, shelf.nbytes, shelf.clients)
     setting = place(mesh, setting, SETTING)
     state, client = _start(plan, setting, init_key, layout)
     return Ready(
@@ -105,6 +107,7 @@ def prepare(
         plan.guests,
         evaluated_clients(config, federation),
         plan.per_call,
+        need,
     )
 
 

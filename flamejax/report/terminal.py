@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console
@@ -13,7 +13,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
+from flamejax.catalog import size
 from flamejax.report.run import classes, sheet
+
+if TYPE_CHECKING:
+    from flamejax.engine import Facts
+    from flamejax.federation import Federation
 
 Watcher = Callable[[int, Mapping[str, Any] | None], None]  # rounds done, figures if evaluated
 
@@ -74,3 +79,19 @@ def show(summary: Mapping[str, Any], folder: Path) -> None:
     console.print(table)
     said = [*notes, f"{last} Results: {folder}"]
     console.print(*said, sep="\n", highlight=False, soft_wrap=True)
+
+
+def show_need(facts: Facts, federation: Federation) -> None:
+    """How much memory a run would take."""
+    need = facts.need
+    assert need
+    lines = {
+        "clients": f"{federation.clients:,}, {facts.selected:,} in a round",
+        "parameters": f"{facts.parameters:,} of a model",
+        "samples": size(need.data),
+        "states of clients": size(need.states),
+        "to compute with": size(need.temporary),
+        "in all": f"{size(need.whole)}; {size(need.free)} are free",
+    }
+    for name, text in lines.items():
+        print(f"{name:<18} {text}")

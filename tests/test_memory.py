@@ -1,0 +1,64 @@
+"""Memory is looked at before a run starts, and what has no room is refused in a line."""
+
+import pytest
+
+from flamejax.cli import main
+from flamejax.engine import memory
+
+SMALL = ["--set", "data.limit=400", "--set", "model.name=mlr", "--set", "engine.devices=1"]
+
+
+def said(capsys, *arguments, code=2):
+    assert main(["run", "--dry-run", "--quiet", *SMALL, *arguments]) == code
+    found = capsys.readouterr()
+    return found.err if code else found.out
+
+
+def test_a_dry_run_says_how_much_a_run_takes_and_leaves_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    lines = dict(line.split("  ", 1) for line in said(capsys, code=0).splitlines())
+    assert list(lines) == [
+        "clients",
+        "parameters",
+        "samples",
+        "states of clients",
+        "to compute with",
+        "in all",
+    ]
+    assert lines["parameters"].strip() == "7,850 of a model"
+    assert lines["states of clients"].strip() == "628 kB"  # a model and a dual of ten clients
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("free", "words"),
+    [
+        (
+            10**5,
+            "memory: the states of 10 clients take 628 kB and their samples 317 kB, ",
+        ),
+        (1_300_000, "memory: a round needs "),
+    ],
+)
+def test_what_has_no_room_is_refused(free, words, monkeypatch, capsys):
+    left = iter([free, 10**4])
+    monkeypatch.setattr(memory, "free_memory", lambda: next(left))
+    line = said(capsys)
+    assert line.startswith(f"flamejax: {words}")
+    assert "; lower " in line
+    assert line.count("\n") == 1
+
+
+def test_a_container_may_leave_less_than_the_machine_has(tmp_path):
+    assert memory._left_to_group(tmp_path) is None
+    (tmp_path / "memory.current").write_text("300\n")
+    (tmp_path / "memory.max").write_text("max\n")
+    assert memory._left_to_group(tmp_path) is None
+    (tmp_path / "memory.max").write_text("1000\n")
+    assert memory._left_to_group(tmp_path) == 700
+    assert 0 < memory.free_memory() < 2**50
+
+
+def test_a_dry_run_is_of_a_config(capsys, tmp_path):
+    assert main(["run", "--dry-run", "--resume", "--out", str(tmp_path)]) == 2
+    assert "--dry-run goes with a config" in capsys.readouterr().err
