@@ -10,7 +10,7 @@ import numpy as np
 
 from flamejax import hosts, loggers
 from flamejax.checkpoints import Snapshot
-from flamejax.config import Config
+from flamejax.config import Config, Named
 from flamejax.engine import Facts, RoundInfo
 from flamejax.errors import DivergedError
 from flamejax.evaluate import Sums, figures
@@ -206,8 +206,15 @@ class Lane:
         return {"theory": findings.summarize(self.config, rows, self._smoothness, alphas)}
 
     def _diverged(self, what: str) -> None:
-        rate = getattr(self.config.method, "lr", None)
-        self.failure = DivergedError(f"diverged: {what}; try a smaller method.lr (now {rate})")
+        self.failure = DivergedError(f"diverged: {what}; {likely(self.config.method)}")
+
+
+def likely(method: Named) -> str:
+    """Which setting may be to blame. Steps towards another model overshoot it if lr lam > 2."""
+    rate, pull = getattr(method, "lr", None), getattr(method, "lam", None)
+    if rate and pull and pull > 1 and rate * pull > 2:
+        return f"try a smaller method.lam (now {pull}) or method.lr (now {rate}): lr * lam is large"
+    return f"try a smaller method.lr (now {rate})"
 
 
 def config_text(config: Config, own: Mapping[str, Any]) -> str:

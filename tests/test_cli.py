@@ -17,6 +17,8 @@ from jax.experimental.compilation_cache import compilation_cache
 
 from flamejax import registry
 from flamejax.cli import main
+from flamejax.config import make
+from flamejax.lane import likely
 from flamejax.stopping import stop_requests
 
 FILES = {"config.toml", "metrics.jsonl", "timings.jsonl", "clients.npz", "environment.json"}
@@ -262,6 +264,19 @@ def test_divergence(rate, rounds, check, said, tmp_path, capsys):
     assert summary(tmp_path / "out")["status"] == "diverged"
     for row in lines(tmp_path / "out" / "metrics.jsonl"):
         assert row["pm"]["loss"] is not None
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"lr": 5.0}, "try a smaller method.lr (now 5.0)"),
+        ({"lr": 0.1, "lam": 50.0}, "try a smaller method.lam (now 50.0) or method.lr (now 0.1)"),
+        ({"name": "pfedme"}, "try a smaller method.lr (now 0.09)"),
+        ({"name": "fedavg", "lr": 9.0}, "try a smaller method.lr (now 9.0)"),
+    ],
+)
+def test_divergence_names_the_likely_setting(settings, said):
+    assert likely(make({"method": settings}).method).startswith(said)
 
 
 @pytest.fixture(scope="module")
