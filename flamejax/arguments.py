@@ -59,7 +59,10 @@ def changes_of(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def say(what: object, code: int) -> int:
-    print(f"flamejax: {' '.join(str(what).split())}", file=sys.stderr)
+    """One line, whatever was typed or read."""
+    text = " ".join(str(what).split())
+    text = "".join(c if c.isprintable() else "?" for c in text)  # nothing a terminal would obey
+    print(f"flamejax: {text}", file=sys.stderr)
     return code
 
 

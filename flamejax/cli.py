@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import logging
 import os
 import shlex
@@ -202,6 +203,10 @@ def main(arguments: list[str] | None = None) -> int:
         return say(error, FAILED)
     except KeyboardInterrupt:
         return say("interrupted", FAILED)
+    except OSError as error:  # a name that the file system does not even look up
+        if error.errno not in (errno.ENAMETOOLONG, errno.EACCES) or not error.filename:
+            raise
+        return say(f"{registry.short(error.filename)}: {error.strerror}; name another", BAD_INPUT)
 
 
 def listen() -> None:

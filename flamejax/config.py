@@ -19,6 +19,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsA
 from flamejax import registry
 from flamejax.complaints import dotted, one_line
 from flamejax.errors import InputError
+from flamejax.reading import read_text
 from flamejax.values import (
     Bytes,
     Count,
@@ -277,7 +278,7 @@ def make(values: Mapping[str, Any]) -> Config:
 def load(path: str | Path) -> dict[str, Any]:
     """The nested values of a TOML file."""
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        return tomllib.loads(read_text(path).replace("\r\n", "\n"))
     except OSError as error:
         raise InputError(f"{path}: cannot read the config: {error.strerror}") from None
     except (ValueError, RecursionError) as error:  # syntax, encoding, endless numbers

@@ -33,6 +33,7 @@ from flamejax.recorded import (
     Summary,
     SweepFile,
 )
+from flamejax.reading import read_text
 from flamejax.records import Record
 from flamejax.registry import short
 from flamejax.swept import Sweep
@@ -142,7 +143,7 @@ class _Place(NamedTuple):
 
 def _json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text("utf-8"))
+        return json.loads(read_text(path))
     except (OSError, ValueError, RecursionError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{path}: cannot be read: {reason}") from None
