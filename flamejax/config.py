@@ -19,7 +19,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsA
 from flamejax import registry
 from flamejax.complaints import dotted, one_line
 from flamejax.errors import InputError
-from flamejax.reading import read_text
+from flamejax.reading import DEEPEST
+from flamejax.reading import load as load
 from flamejax.values import (
     Bytes,
     Count,
@@ -275,17 +276,6 @@ def make(values: Mapping[str, Any]) -> Config:
     return config
 
 
-def load(path: str | Path) -> dict[str, Any]:
-    """The nested values of a TOML file."""
-    try:
-        return tomllib.loads(read_text(path).replace("\r\n", "\n"))
-    except OSError as error:
-        raise InputError(f"{path}: cannot read the config: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:  # syntax, encoding, endless numbers
-        reason = " ".join(str(error).split())[:120]
-        raise InputError(f"{path}: not valid TOML: {reason}") from None
-
-
 def override(values: dict[str, Any], assignment: str) -> None:
     """Apply one ``key.path=value`` in place; the value is TOML, or else taken as a string."""
     path, equals, text = assignment.partition("=")
@@ -293,6 +283,8 @@ def override(values: dict[str, Any], assignment: str) -> None:
     if not equals or not key or not all(tables):
         said = registry.short(assignment)
         raise InputError(f"--set {said}: write it as key.path=value, e.g. method.rho=0.1")
+    if len(tables) > DEEPEST:
+        raise InputError(f"--set {registry.short(path)} is not a known key")
     try:
         parsed = tomllib.loads(f"v = {text}")
         value = parsed["v"]

@@ -22,7 +22,7 @@ from flamejax.errors import InputError
 from flamejax.experiment import estimate
 from flamejax.experiment.definition import Cell, Choice, cells, define, forms_of
 from flamejax.folders import claim, ended, reached
-from flamejax.many import Job, carry_out
+from flamejax.many import Job, carry_out, check_clients
 from flamejax.readback import EXPERIMENT as FILE
 from flamejax.readback import Found, experiment_file, read
 from flamejax.reporter import write_report
@@ -57,7 +57,7 @@ def experiment(plan: Plan, out: Path, quiet: bool = False, processes: int = 1) -
     folder, heading = out / plan.heading["name"], plan.heading
     with claim(out, ["runs", *_before(out), folder.name], reusable=True):
         _write(folder, heading, plan.cells)
-        carry_out(jobs(plan, out), quiet=quiet, processes=processes)
+        carry_out(jobs(plan, out), quiet=quiet, processes=processes, check=check_clients)
         about = {**heading["about"], "environment": records.environment()}
         _write(folder, {**heading, "about": about}, plan.cells)
         write_report(folder)

@@ -19,11 +19,14 @@ import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
 from flamejax import cli
+from flamejax.config import Data
+from flamejax.datasets import mnist_mini
 from flamejax.report import palette
 
 from .cases import Case, Files, Link
@@ -149,7 +152,7 @@ class Sandbox:
                 path.write_bytes(content)
 
     def _call(self, case: Case, limit: float) -> Outcome:
-        out = io.TextIOWrapper(io.BytesIO(), "utf-8")  # strict, as stdout is
+        out = io.TextIOWrapper(io.BytesIO(), "utf-8", "backslashreplace")  # as `cli.entry` has it
         err = io.TextIOWrapper(io.BytesIO(), "utf-8", "backslashreplace")
         logger = logging.getLogger("flamejax")
         started = time.monotonic()
@@ -204,7 +207,7 @@ def judge(case: Case, found: Outcome) -> str:
     """What is wrong with what a command said, if anything."""
     if case.valid and found.verdict != "accepted":
         return "unclear: valid, but not accepted"
-    if found.verdict == "failed" and not case.real:
+    if found.verdict == "failed" and not case.real and "memory" not in found.said:
         return "unclear: exit code 3 before any work"
     if found.verdict == "accepted":
         return ""
@@ -268,6 +271,14 @@ def _alarm(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
+_load = cache(mnist_mini.load)
+
+
+def _bundled(settings: Any, quiet: bool = True) -> Any:
+    """The bundled digits, read once: most cases use them."""
+    return _load(Data(), True)
+
+
 def _save(draw: Any, stem: Path) -> None:
     """A picture of a report: one form of it will do."""
     stem.with_name(f"{stem.name}.svg").write_bytes(palette.render(draw, "svg", dpi=50))
@@ -293,6 +304,7 @@ def _stops(real: bool) -> Iterator[None]:
         patches.append(mock.patch("flamejax.runner.build", arrange))
         patches.append(mock.patch("flamejax.reporter.save", _save))
         patches.append(mock.patch("flamejax.many.fit_together", lambda *_, **__: 1))
+        patches.append(mock.patch("flamejax.datasets.mnist_mini.load", _bundled))
         for patch in patches:
             patch.start()
         try:

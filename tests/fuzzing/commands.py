@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from functools import cache
+from functools import cache, partial
 from random import Random
 
 from flamejax import cli
@@ -11,7 +11,7 @@ from flamejax import cli
 from .cases import NUMBERS, Case, any_string, any_value
 from .configs import FILE, complete, keys
 
-LONG = ",".join(map(str, range(20_000)))
+LONG = ",".join(map(str, range(2_000)))
 POOLS = {
     "config": [FILE, FILE, FILE, "nowhere.toml", ".", "/dev/null", "/dev/zero", "x" * 300, "a\x00b"],
     "out": ["out", "out", "../../x", "a/b/c", "/dev/null", "/dev/null/x", "/proc/x", "", ".", "..",
@@ -67,8 +67,10 @@ def parsers() -> dict[tuple[str, ...], argparse.ArgumentParser]:
     return below((), cli.parser())
 
 
-def words_for(random: Random, dest: str) -> str:
-    """What an option is given."""
+def words_for(random: Random, dest: str, tame: bool) -> str:
+    """What an option is given; tame: the first of its pool, which is right."""
+    if tame and dest in POOLS:
+        return POOLS[dest][0]
     if dest == "assignments":
         return f"{random.choice(keys())}={any_value(random)}"
     if dest in POOLS and random.random() < 0.9:
@@ -82,20 +84,24 @@ def options(random: Random) -> Case:
     actions = [a for a in parsers()[words]._actions if a.dest not in ("help", "version")]
     named = [a for a in actions if a.option_strings]
     chosen = random.sample(named, min(len(named), random.choice([0, 1, 1, 2, 3, 5])))
+    tame = random.random() < 0.5  # all but one option as it should be
     command: list[str] = []
     for action in chosen:
         flag = random.choice(action.option_strings)
         if action.nargs == 0:
             command.append(flag)
         elif random.random() < 0.2 and flag.startswith("--"):
-            command.append(f"{flag}={words_for(random, action.dest)}")
+            command.append(f"{flag}={words_for(random, action.dest, tame and action != chosen[0])}")
         else:
             count = random.choice([0, 1, 2]) if action.nargs in ("?", "+", "*") else 1
-            command += [flag, *(words_for(random, action.dest) for _ in range(count))]
+            if tame and action != chosen[0]:
+                count = 1
+            words_of = partial(words_for, random, action.dest, tame and action != chosen[0])
+            command += [flag, *(words_of() for _ in range(count))]
     for action in actions:
         if not action.option_strings:
             count = 1 if action.nargs is None else random.choice([0, 1, 1, 2])
-            placed = [words_for(random, action.dest) for _ in range(count)]
+            placed = [words_for(random, action.dest, tame) for _ in range(count)]
             command = [*placed, *command] if random.random() < 0.7 else [*command, *placed]
     if random.random() < 0.1:
         command.insert(random.randint(0, len(command)), any_string(random))

@@ -11,7 +11,7 @@ import tomli_w
 
 from flamejax import config, registry
 
-from .cases import Case, any_string, any_value, some
+from .cases import NUMBERS, Case, any_string, any_value, some
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
@@ -105,7 +105,9 @@ def one_value(random: Random) -> Case:
         value = value_for(random, lines, number)
         wrong += [key_at(lines, number), value.strip("\"'")]
         lines[number] = f"{lines[number].partition(' = ')[0]} = {value}"
-    return taken(random, "\n".join(lines), [*wrong, f"{FILE}: not valid TOML", "data.name"])
+    # another name takes other settings, and commands take some names only
+    wrong += [f"{FILE}: not valid TOML", "is not a known key", "data.name", "method.name"]
+    return taken(random, "\n".join(lines), wrong)
 
 
 def value_for(random: Random, lines: list[str], number: int) -> str:
@@ -180,6 +182,21 @@ def setting(random: Random) -> Case:
         words += ["--set", f"{key}={value}"]
     small = ["--set", "partition.clients=4"] if random.random() < 0.5 else []
     return Case([*command, *small, *words], names=named)
+
+
+def generated(random: Random) -> Case:
+    """Clients that bring their own samples, or share them: nothing but memory bounds their number."""
+    words = ["data.name=" + random.choice(["linreg", "synthetic", "mnist_mini"])]
+    words.append("partition.name=" + random.choice(["iid", "quality", "quantity", "qlabel", "natural"]))
+    words.append("partition.overlap=" + random.choice(["true", "false"]))
+    for key in ("partition.clients", "data.samples", "data.features", "partition.min_samples",
+                "participation.clients_per_round", "eval_clients", "attack.name"):  # fmt: skip
+        if random.random() < 0.4:
+            value = random.choice([str(random.randint(1, 200)), random.choice(NUMBERS), "label_poison"])
+            words.append(f"{key}={value}")
+    command = random.choice([["run"], ["data", "partition"]])
+    keys = [word.partition("=")[0] for word in words]
+    return Case([*command, *(w for word in words for w in ("--set", word))], names=[*keys, "memory"])
 
 
 def good(random: Random) -> Case:
