@@ -10,7 +10,6 @@ import datetime
 import tomllib
 from collections import namedtuple
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import tomli_w

@@ -25,6 +25,7 @@ from flamejax.errors import InputError
 from flamejax.experiment.results import Experiment, Group
 from flamejax.history import columns
 from flamejax.lane import Result
+from flamejax.reading import read_text
 from flamejax.recorded import (
     ComparisonFile,
     ExperimentFile,
@@ -33,7 +34,6 @@ from flamejax.recorded import (
     Summary,
     SweepFile,
 )
-from flamejax.reading import read_text
 from flamejax.records import Record
 from flamejax.registry import short
 from flamejax.swept import Sweep

@@ -112,7 +112,9 @@ def test_many_seeds_are_looked_at_quickly(box):
     assert found.seconds < 20  # it took minutes to compare each run with each
 
 
-@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("RESOURCE_EXHAUSTED: out of memory")])
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("RESOURCE_EXHAUSTED: out of memory")]
+)
 def test_too_little_memory_is_one_line(monkeypatch, capsys, error):
     def fail(*_):
         raise error
@@ -137,7 +139,10 @@ def test_the_sandbox_sees_what_it_should(box, monkeypatch):
 
     for action, verdict in (
         (lambda _: (box.root / "elsewhere").write_text("x") and 0, "elsewhere"),
-        (lambda _: open("left", "w").close() or says("flamejax: refused for no reason", 2), "elsewhere"),
+        (
+            lambda _: open("left", "w").close() or says("flamejax: refused for no reason", 2),
+            "elsewhere",
+        ),
         (lambda _: pickle.loads(pickle.dumps(Evil())) and 0, "elsewhere: pickle"),
         (lambda _: time.sleep(5), "hang"),
         (lambda _: 1 / 0, "traceback: ZeroDivisionError"),

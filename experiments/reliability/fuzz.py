@@ -2,17 +2,18 @@
 
     python experiments/reliability/fuzz.py --configs 20000 --data 2000 --seed 1 --out fuzz.md
 
-Every case is a command in a folder of its own, called in a worker process. It has to be accepted, or
-refused with exit code 2 and one printable line that names the key or the file; no traceback, no
+Every case is a command in a folder of its own, called in a worker process. It has to be accepted,
+or refused with exit code 2 and one printable line that names the key or the file; no traceback, no
 hang, no more memory than a bound, nothing written but in the folder of the command, the one named
 by --out and the cache, no process started, no connection made, nothing unpickled. What is refused
 must leave nothing in the folder at all, and what is made to be valid must be accepted.
 
 What is covered: parsing, validation, reading of data, dealing it to clients, and for seeds that
-divide by 4 the tracing of the model; then a case ends where the first round would be compiled. Cases
-of the kind `carried_out` go on from there: a round of training, evaluation and all records. Pictures
-of reports are drawn in one form of three. Not covered: `bench` beyond its options, downloads, runs of
-several processes, checkpoints, and code that a library runs in threads of its own.
+divide by 4 the tracing of the model; then a case ends where the first round would be compiled.
+Cases of the kind `carried_out` go on from there: a round of training, evaluation and all records.
+Pictures of reports are drawn in one form of three. Not covered: `bench` beyond its options,
+downloads, runs of several processes, checkpoints, and code that a library runs in its own threads.
+Real time bounds a case, so on a machine that is busy otherwise a slow one may look like a hang.
 
 Some cases are also given to `python -m flamejax.cli` as they are, to see that it does the same.
 """
@@ -109,7 +110,7 @@ class Worker:
 
     def __call__(self, kind: str, number: int) -> Found:
         if self.process is None:
-            self.errors = tempfile.TemporaryFile("w+")
+            self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (lives as long as it does)
             self.process = subprocess.Popen(
                 [sys.executable, __file__, "--worker", "--seed", str(self.seed)], text=True,
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors,
@@ -206,10 +207,10 @@ def table(seed: int, command: str, found: list[Found], checked: int, seconds: fl
     packages = ", ".join(f"{name} {version(name)}" for name in ("flamejax", "jax", "numpy"))
     lines += [
         "",
-        "accepted: it went on to where work begins, or was done; refused: exit code 2 and one line; "
-        "failed: exit code 3 and one line, of runs that were carried out. The others are defects: a "
-        "traceback (a crash among them), a hang, something done elsewhere, an unclear message, "
-        "another outcome as a process of its own.",
+        "accepted: it went on to where work begins, or was done; refused: exit code 2, one line; "
+        "failed: exit code 3, one line, of runs that were carried out or do not fit in memory. "
+        "The others are defects: a traceback (a crash among them), a hang, something done "
+        "elsewhere, an unclear message, another outcome as a process of its own.",
         "",
         f"{checked} refused cases were repeated as processes of their own. Slowest: {slow.kind} "
         f"{slow.number}, {slow.seconds:.1f} s. In all {seconds:.0f} s; seed {seed}; {packages}, "

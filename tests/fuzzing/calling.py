@@ -303,7 +303,7 @@ def _stops(real: bool) -> Iterator[None]:
         patches = [mock.patch(name, stop) for name in STOPS]
         patches.append(mock.patch("flamejax.runner.build", arrange))
         patches.append(mock.patch("flamejax.reporter.save", _save))
-        patches.append(mock.patch("flamejax.many.fit_together", lambda *_, **__: 1))
+        patches.append(mock.patch("flamejax.many.fit_together", return_value=1))
         patches.append(mock.patch("flamejax.datasets.mnist_mini.load", _bundled))
         for patch in patches:
             patch.start()

@@ -13,31 +13,38 @@ from .configs import FILE, complete, keys
 
 LONG = ",".join(map(str, range(2_000)))
 POOLS = {
-    "config": [FILE, FILE, FILE, "nowhere.toml", ".", "/dev/null", "/dev/zero", "x" * 300, "a\x00b"],
+    "config": [FILE, FILE, FILE, "nowhere.toml", ".", "/dev/null", "/dev/zero", "x" * 300,
+               "a\x00b"],
     "out": ["out", "out", "../../x", "a/b/c", "/dev/null", "/dev/null/x", "/proc/x", "", ".", "..",
             "x" * 300, "x/" * 2500, "a\nb", "\x1b[31m", "\udcff", "~", FILE, "page.html"],
     "methods": ["flame", "flame,local", "flame:published", "fedavg+median", "flame,flame", "x", "",
                 "flame:", "+", ":", "flame+x", "flame:x", ",", "local,local:standard", "../../x"],
-    "seeds": ["0", "0,1", "1,1", "-1", "4294967296", "", "a", ",", "0,,1", "1.5", "٣", LONG, "9" * 5000],
-    "rates": ["0.1", "0.1,0.2", "0", "nan", "inf", "-1", "1e309", "", "a", ",", "0.1,0.10", "1e-400"],
+    "seeds": ["0", "0,1", "1,1", "-1", "4294967296", "", "a", ",", "0,,1", "1.5", "٣", LONG,
+              "9" * 5000],
+    "rates": ["0.1", "0.1,0.2", "0", "nan", "inf", "-1", "1e309", "", "a", ",", "0.1,0.10",
+              "1e-400"],
     "grid": ["method.lam=1,2", "method.rho=0.1", "seed=0,1", "x=1", "=", "method=1", "method.lam=",
              "method.lam=1,1.0", "rounds=1,x", "data.name=mnist_mini,linreg", "a.b.c=1", "..=1",
              "method.lam=[1]", "partition.clients=2,4", "method.name=flame,ditto", "grid=1",
              ".".join(["a"] * 3000) + "=1", "method.lam='", "selection.on=../../x,test",
              "partition.name=iid,hybrid", "seed=0,a", f"seed={LONG}", f"method.lam={LONG}"],
     "pack": ["auto", "1", "2", "0", "-1", "x", "1.5", "9" * 5000, ""],
-    "coordinator": ["localhost:1234", "x", ":", "localhost:99999", "localhost:٣", "", ":1", "a:b:1"],
+    "coordinator": ["localhost:1234", "x", ":", "localhost:99999", "localhost:٣", "", ":1",
+                    "a:b:1"],
     "processes": ["1", "2", "0", "-1", "x", "99999999", "9" * 5000, "٣"],
     "rank": ["0", "1", "-1", "x", "9" * 5000],
     "datasets": ["mnist_mini", "mnist", "x", "", ",", "mnist_mini,mnist_mini", "npz:x", "synthetic",
                  "npz:/dev/zero", "kept:../x", "linreg"],
     "partitions": ["iid", "q2", "q0", "q" + "9" * 5000, "q٣", "q", "x", "", "../../x", "iid,iid"],
-    "name": ["headline", "table2", "lambda", "x", "own.toml", ".toml", "../x.toml", "", "mnist_mini",
+    "name": ["headline", "table2", "lambda", "x", "own.toml", ".toml", "../x.toml", "",
+             "mnist_mini",
              "mnist", "synthetic", "npz:x", "kept:x", "tfds:mnist", "tfds:../x", "runs.toml"],
     "dir": ["", ".", "..", "/dev/null", "/dev/zero", "x" * 300, "nowhere", "a\x00b", "/etc/passwd"],
-    "path": [FILE, ".", "/dev/null", "/dev/zero", "nowhere", "", "x" * 300, "x.npz", "a\x00b", "\udcff"],
+    "path": [FILE, ".", "/dev/null", "/dev/zero", "nowhere", "", "x" * 300, "x.npz", "a\x00b",
+             "\udcff"],
     "folders": [".", "nowhere", FILE, "/dev/null", "", "x" * 300, "..", "a\x00b"],
-    "plot": ["x.png", "x.pdf", "x.svg", "x", "x.toml", "", "../../x.png", "x" * 300 + ".png", "a/b.png",
+    "plot": ["x.png", "x.pdf", "x.svg", "x", "x.toml", "", "../../x.png", "x" * 300 + ".png",
+             "a/b.png",
              "/dev/null/x.png", "\udcff.png", "a\nb.png"],
     "draws": ["1000", "2000", "999", "-1", "x", "9" * 50, "1e3", "٣٣٣٣", ""],
     "races": ["W1", "small", "x", "", "whole"],
@@ -113,6 +120,12 @@ def options(random: Random) -> Case:
 
 def wild(random: Random) -> Case:
     """Words in no order."""
-    known = [word for words in parsers() for word in words] + ["--out", "--set", "--help", "-v", "--"]
+    known = [word for words in parsers() for word in words] + [
+        "--out",
+        "--set",
+        "--help",
+        "-v",
+        "--",
+    ]
     pick = [lambda: random.choice(known), lambda: any_string(random), lambda: any_value(random)]
     return Case([random.choice(pick)() for _ in range(random.randint(0, 5))])

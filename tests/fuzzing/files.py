@@ -139,15 +139,17 @@ def damage(random: Random, content: bytes) -> bytes:
 
 def in_zip(random: Random, content: bytes) -> bytes:
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        members: dict[Any, bytes] = {info.filename: archive.read(info) for info in archive.infolist()}
+        members: dict[Any, bytes] = {
+            info.filename: archive.read(info) for info in archive.infolist()
+        }
     name = random.choice(list(members))
     how = random.randrange(8)
     if how < 3:
         members[name] = damage(random, members[name])
     elif how == 3:
-        members[random.choice(["../x.png", "/x.png", "a/../../x.png", "C:\\x", any_string(random)])] = (
-            members[name]
-        )
+        members[
+            random.choice(["../x.png", "/x.png", "a/../../x.png", "C:\\x", any_string(random)])
+        ] = members[name]
     elif how == 4:
         members[any_string(random)] = members.pop(name)
     elif how == 5:
@@ -172,12 +174,17 @@ def in_gzip(random: Random, content: bytes) -> bytes:
 def in_tar(random: Random, content: bytes) -> bytes:
     """Other members beside those that are there, or others in their places."""
     file = io.BytesIO()
-    with tarfile.open(fileobj=io.BytesIO(content)) as old, tarfile.open(fileobj=file, mode="w:gz") as new:
+    with (
+        tarfile.open(fileobj=io.BytesIO(content)) as old,
+        tarfile.open(fileobj=file, mode="w:gz") as new,
+    ):
         for member in old.getmembers():
             data = old.extractfile(member).read()  # type: ignore[union-attr]
             how = random.randrange(12)
             if how == 0:
-                member.name = random.choice(["../../x", "/x", "data_batch_1", any_string(random) or "x"])
+                member.name = random.choice(
+                    ["../../x", "/x", "data_batch_1", any_string(random) or "x"]
+                )
             elif how == 1:
                 member.type = random.choice([tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE])
                 member.linkname, member.size, data = "../../sentinel", 0, b""
@@ -198,13 +205,15 @@ def in_arrays(random: Random, content: bytes) -> bytes:
     key = random.choice(list(arrays))
     old = arrays[key]
     new: Any = random.choice([
-        lambda: old.astype(object), lambda: old[:-1], lambda: old[..., None], lambda: old.reshape(-1),
+        lambda: old.astype(object), lambda: old[:-1], lambda: old[..., None],
+        lambda: old.reshape(-1),
         lambda: old[:0], lambda: old.astype(str), lambda: old.astype(complex), lambda: old.T,
         lambda: np.asfortranarray(old), lambda: old.astype(">i8"), lambda: np.float32(old) + np.nan,
         lambda: np.where(np.arange(old.size).reshape(old.shape) == 3, np.inf, old),
         lambda: -old.astype(int), lambda: old.astype(np.float64) * 1e300, lambda: np.array(None),
         lambda: old.astype(np.int64) + 2**40, lambda: np.array({"a": 1}), lambda: np.zeros((0, 0)),
-        lambda: np.zeros(3, [("a", "i4"), ("b", "O")]), lambda: np.array("x" * 1000), lambda: old[:1],
+        lambda: np.zeros(3, [("a", "i4"), ("b", "O")]), lambda: np.array("x" * 1000),
+        lambda: old[:1],
         lambda: np.array([np.datetime64("2020")] * 3), lambda: np.zeros((1,) * 30),
     ])  # fmt: skip
     name = random.choice([key, key, key, "writers", "mean", "std", "class_names", "x", "meta"])
@@ -237,8 +246,10 @@ def other_json(random: Random, value: Any, depth: int = 0) -> Any:
         for _ in range(random.choice([1, 50, 400])):
             nested = [nested]
         return random.choice([
-            None, True, 0, -1, 1, 2**31, 2**63, 10**400, 0.5, float("nan"), float("inf"), -float("inf"),
-            1e308, "", "x", any_string(random), "../../x", "/etc/passwd", [], {}, [1], {"a": 1}, nested,
+            None, True, 0, -1, 1, 2**31, 2**63, 10**400, 0.5, float("nan"), float("inf"),
+            -float("inf"),
+            1e308, "", "x", any_string(random), "../../x", "/etc/passwd", [], {}, [1], {"a": 1},
+            nested,
         ])  # fmt: skip
     keys = list(value) if isinstance(value, dict) else list(range(len(value)))
     key = random.choice(keys)
@@ -281,8 +292,8 @@ def in_text(random: Random, content: bytes) -> bytes:
     return change_text(random, text).encode("utf-8", "surrogatepass")
 
 
-def spoiled(random: Random, files: Files) -> tuple[dict[str, bytes | Link], str]:
-    """The files with something wrong in one of them, and which."""
+def spoiled(random: Random, files: Files) -> dict[str, bytes | Link]:
+    """The files with something wrong in one of them."""
     found = dict(files)
     path = random.choice(list(found))
     content = found[path]
@@ -299,24 +310,39 @@ def spoiled(random: Random, files: Files) -> tuple[dict[str, bytes | Link], str]
         target = random.choice(["/dev/zero", "/etc/passwd", "../../../sentinel", path, "."])
         found[path] = Link(target)
     elif how < 0.97:
-        found[path] = random.choice([b"", pickled(), b"PK\x05\x06" + bytes(18), b"\x1f\x8b", b"\0" * 5000])
+        found[path] = random.choice(
+            [b"", pickled(), b"PK\x05\x06" + bytes(18), b"\x1f\x8b", b"\0" * 5000]
+        )
     else:
         found[f"{path}/x"] = found.pop(path)
-    return found, path
+    return found
 
 
 def data(random: Random) -> Case:
     """A data set with something wrong in one of its files; sometimes with nothing wrong."""
     sample = random.choice(samples())
     whole = random.random() < 0.05
-    files, path = (dict(sample.files), "") if whole else spoiled(random, sample.files)
+    files = dict(sample.files) if whole else spoiled(random, sample.files)
     chosen = ["--set", f"data.name={sample.name}"]
     if sample.place and ":" not in sample.name:
         chosen += ["--set", f"data.dir={sample.place}"]
     small = ["partition.clients=2", "partition.min_samples=3", "partition.name=iid"]
     run = ["run", *chosen, *(w for word in small for w in ("--set", word))]
-    info = ["data", "info", sample.name, *(["--dir", sample.place] if ":" not in sample.name else [])]
-    take = ["data", "import", sample.place or "set", "--name", "mine" if ":" in sample.name else sample.name]
+    info = [
+        "data",
+        "info",
+        sample.name,
+        *(["--dir", sample.place] if ":" not in sample.name else []),
+    ]
+    take = [
+        "data",
+        "import",
+        sample.place or "set",
+        "--name",
+        "mine" if ":" in sample.name else sample.name,
+    ]
     command = random.choice([run, info, *([take] * 2 if sample.place else [["data", "list"]])])
     names = ["set", "cache/data", "partition.", "mine", "data.dir"]
-    return Case(command, files, names, valid=whole and command is not run and sample.name != "images")
+    return Case(
+        command, files, names, valid=whole and command is not run and sample.name != "images"
+    )

@@ -35,7 +35,7 @@ def trained() -> list[dict[str, bytes]]:
 def report(random: Random, known: list[dict[str, bytes]] | None = None) -> Case:
     """A report on a folder with something wrong in one of its files."""
     whole = random.choice(known or folders())
-    files, _ = spoiled(random, {path: x for path, x in whole.items() if path.endswith(READ)})
+    files = spoiled(random, {path: x for path, x in whole.items() if path.endswith(READ)})
     return Case(["report", "results", "--out", "out"], files, ["results"])
 
 
