@@ -25,6 +25,7 @@ import faulthandler
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
 import tempfile
@@ -197,7 +198,8 @@ def table(seed: int, command: str, found: list[Found], checked: int, seconds: fl
     lines = ["# Bad input", "", f"    {command}", ""]
     names = ["cases", *WORDS, "slowest, s"]
     lines += [f"| kind | {' | '.join(names)} |", "|---" + "|---:" * len(names) + "|"]
-    for kind in [*dict.fromkeys(one.kind for one in found), "all"]:
+    seen = {one.kind for one in found}
+    for kind in [*(kind for kind in KINDS if kind in seen), "all"]:
         mine = [one for one in found if kind in (one.kind, "all")]
         counts = Counter(one.word for one in mine)
         slowest = max(one.seconds for one in mine)
@@ -239,15 +241,18 @@ def main() -> int:
     if given.only:
         kind, _, number = given.only.partition(":")
         todo = [(kind, int(number))]
+    Random(given.seed).shuffle(todo)  # so that a run that is stopped has seen all kinds
     started, worker, found = time.monotonic(), Worker(given.seed), []
-    with watched(len(todo)) as bar:
-        for kind, number in todo:
-            found.append(worker(kind, number))
-            if not found[-1].fine:
-                show(given.seed, found[-1])
-            bar.update(0, advance=1)
-            if not bar.disable and len(found) % 1000 == 0:
-                bar.refresh()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with watched(len(todo)) as bar:
+            for kind, number in todo:
+                found.append(worker(kind, number))
+                if not found[-1].fine:
+                    show(given.seed, found[-1])
+                bar.update(0, advance=1)
+    except KeyboardInterrupt:
+        given.processes = 0
     worker.close()
     refused = [i for i, one in enumerate(found) if one.verdict == "refused"]
     refused = [i for i in refused if can_be_typed(make(given.seed, *found[i][:2]))]
@@ -258,6 +263,8 @@ def main() -> int:
             show(given.seed, found[i])
     command = " ".join(["python experiments/reliability/fuzz.py", *sys.argv[1:]])
     text = table(given.seed, command, found, len(chosen), time.monotonic() - started)
+    if len(found) < len(todo):
+        text += f"\nStopped after {len(found)} of {len(todo)} cases, which are in random order.\n"
     print(text)
     if given.out:
         given.out.write_text(text)
