@@ -14,17 +14,17 @@ from .fuzzing.cases import Case, Link
 
 # kinds of cases, and how many of each
 KINDS = {
-    configs.one_value: 60,
-    configs.changed_text: 40,
+    configs.one_value: 30,
+    configs.changed_text: 20,
     configs.nonsense: 10,
-    configs.setting: 60,
+    configs.setting: 40,
     configs.generated: 20,
     configs.good: 20,
     configs.experiment_file: 15,
-    commands.options: 60,
+    commands.options: 40,
     commands.wild: 15,
-    files.data: 60,
-    results.report: 8,
+    files.data: 40,
+    results.report: 6,
 }
 
 
@@ -83,6 +83,11 @@ FOUND = {
         "--partitions = 'q999",
     ),
     "no rows": (["experiment", "own.toml"], {"own.toml": NO_ROWS.encode()}, "rows = {} should"),
+    "an experiment that does not fit": (
+        ["experiment", "lambda", "--datasets", "mnist_mini", "--set", "partition.clients=100"],
+        {},
+        "partition.clients = 100 with partition.min_samples = 100",
+    ),
     "billions of clients": (
         ["run", "--set", "data.name=synthetic", "--set", "partition.clients=2147483647"],
         {},

@@ -34,6 +34,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
+from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -255,8 +256,9 @@ def main() -> int:
         given.processes = 0
     worker.close()
     refused = [i for i, one in enumerate(found) if one.verdict == "refused"]
-    refused = [i for i in refused if can_be_typed(make(given.seed, *found[i][:2]))]
-    chosen = Random(given.seed).sample(refused, min(given.processes, len(refused)))
+    Random(given.seed).shuffle(refused)
+    typed = (i for i in refused if can_be_typed(make(given.seed, *found[i][:2])))
+    chosen = list(islice(typed, given.processes))
     for i in chosen:
         found[i] = for_real(given.seed, found[i])
         if not found[i].fine:
