@@ -59,7 +59,10 @@ def changes_of(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def say(what: object, code: int) -> int:
-    print(f"flamejax: {' '.join(str(what).split())}", file=sys.stderr)
+    """One line, whatever was typed or read."""
+    text = " ".join(str(what).split())
+    text = "".join(c if c.isprintable() else "?" for c in text)  # nothing a terminal would obey
+    print(f"flamejax: {text}", file=sys.stderr)
     return code
 
 
@@ -90,8 +93,9 @@ def write_picture(path: Path, content: bytes) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{path}: cannot be written: {reason}") from None
 
 
 def add_run(command: argparse.ArgumentParser, help_on_set: str) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import errno
+import io
 import logging
 import os
 import signal
@@ -129,6 +131,14 @@ def main(arguments: list[str] | None = None) -> int:
         return say(error, FAILED)
     except KeyboardInterrupt:
         return say("interrupted", FAILED)
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):  # of XLA
+            raise
+        return say("this does not fit in memory: take fewer clients, or smaller ones", FAILED)
+    except OSError as error:  # a name that the file system does not even look up
+        if error.errno not in (errno.ENAMETOOLONG, errno.EACCES) or not error.filename:
+            raise
+        return say(f"{registry.short(error.filename)}: {error.strerror}; name another", BAD_INPUT)
 
 
 def listen() -> None:
@@ -195,6 +205,8 @@ def entry() -> NoReturn:
     """The console script."""
     # a termination request ends a command like Ctrl-C does: with its files in order
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # names of files need not be text
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         try:
             code = main()

@@ -10,6 +10,7 @@ from typing import Any
 
 from flamejax.arguments import DONE
 from flamejax.errors import InputError, RunError
+from flamejax.reading import read_text
 
 WIDTH = 110  # of the table where no terminal says otherwise
 TRIES = 3  # a speed below half of the baseline counts when it repeats this often
@@ -97,7 +98,7 @@ def _read(path: Path) -> dict[str, float]:
     from flamejax.bench.events import OURS
 
     try:
-        found = json.loads(path.read_text())["results"]
+        found = json.loads(read_text(path))["results"]
         return {
             name: float(row["share"])
             for name, race in found.items()

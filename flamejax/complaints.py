@@ -24,6 +24,8 @@ def one_line(error: ValidationError, schema: type[BaseModel], prefix: str) -> st
     where = problem["loc"][:depth]
     outer = [*[prefix] * bool(prefix), *where[:-1]]
     key = dotted([*outer, *where[-1:]])
+    if not where:  # what is no Unicode cannot even be looked for
+        return f"{registry.short(problem['input'])} is not a known key"
     if problem["type"] in ("extra_forbidden", "invalid_key"):
         beside = "".join(f"{part}." for part in outer)
         hint = registry.nearest(str(where[-1]), sorted(fields), beside)

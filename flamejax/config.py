@@ -10,7 +10,6 @@ import datetime
 import tomllib
 from collections import namedtuple
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import tomli_w
@@ -19,6 +18,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsA
 from flamejax import registry
 from flamejax.complaints import dotted, one_line
 from flamejax.errors import InputError
+from flamejax.reading import DEEPEST
+from flamejax.reading import load as load
 from flamejax.values import (
     Bytes,
     Count,
@@ -274,17 +275,6 @@ def make(values: Mapping[str, Any]) -> Config:
     return config
 
 
-def load(path: str | Path) -> dict[str, Any]:
-    """The nested values of a TOML file."""
-    try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: cannot read the config: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:  # syntax, encoding, endless numbers
-        reason = " ".join(str(error).split())[:120]
-        raise InputError(f"{path}: not valid TOML: {reason}") from None
-
-
 def override(values: dict[str, Any], assignment: str) -> None:
     """Apply one ``key.path=value`` in place; the value is TOML, or else taken as a string."""
     path, equals, text = assignment.partition("=")
@@ -292,6 +282,8 @@ def override(values: dict[str, Any], assignment: str) -> None:
     if not equals or not key or not all(tables):
         said = registry.short(assignment)
         raise InputError(f"--set {said}: write it as key.path=value, e.g. method.rho=0.1")
+    if len(tables) > DEEPEST:
+        raise InputError(f"--set {registry.short(path)} is not a known key")
     try:
         parsed = tomllib.loads(f"v = {text}")
         value = parsed["v"]

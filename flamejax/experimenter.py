@@ -22,7 +22,7 @@ from flamejax.errors import InputError
 from flamejax.experiment import estimate
 from flamejax.experiment.definition import Cell, Choice, cells, define, forms_of
 from flamejax.folders import claim, ended, reached
-from flamejax.many import Job, carry_out
+from flamejax.many import Job, carry_out, check_clients
 from flamejax.readback import EXPERIMENT as FILE
 from flamejax.readback import Found, experiment_file, read
 from flamejax.reporter import write_report
@@ -54,10 +54,11 @@ def prepare(name: str, choice: Choice, changes: Mapping[str, Any]) -> Plan:
 
 def experiment(plan: Plan, out: Path, quiet: bool = False, processes: int = 1) -> Found:
     """Run what is still to run below `out`, report on it, and read it back."""
-    folder, heading = out / plan.heading["name"], plan.heading
+    folder, heading, todo = out / plan.heading["name"], plan.heading, jobs(plan, out)
     with claim(out, ["runs", *_before(out), folder.name], reusable=True):
+        check_clients([job.config for job in todo if ended(job.config, job.folder) is None])
         _write(folder, heading, plan.cells)
-        carry_out(jobs(plan, out), quiet=quiet, processes=processes)
+        carry_out(todo, quiet=quiet, processes=processes)
         about = {**heading["about"], "environment": records.environment()}
         _write(folder, {**heading, "about": about}, plan.cells)
         write_report(folder)

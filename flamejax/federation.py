@@ -20,6 +20,7 @@ from flamejax.partitions.quality import noise_variance
 from flamejax.types import Dataset, Generator, Tree
 
 TRAIN, VALIDATION, TEST = 0, 1, 2
+EACH = 100  # bytes that a client takes while samples are dealt, at least
 
 
 class Federation(NamedTuple):
@@ -97,12 +98,23 @@ def assemble(
 def federate(config: Config, data: Dataset | Generator, rng: np.random.Generator) -> Federation:
     """Give every client its samples, split them, and describe how to read them."""
     if isinstance(data, Generator):
+        _check_room(config.partition.clients)
         made = generate(config, data, rng)
     elif virtual.applies(config.partition):
+        _check_room(config.partition.clients)
         made = take(config, data, rng)
     else:
         made = hand_out(config, data, rng)
     return disturb(config, made, int(rng.integers(2**32)))
+
+
+def _check_room(clients: int) -> None:
+    """Refuse clients that would not fit, where samples do not bound their number."""
+    from flamejax.engine.memory import free_memory  # which needs this module
+
+    if clients * EACH > free_memory():
+        needed = f"{clients * EACH / 1e9:.0f} GB of memory, more than is free"
+        raise InputError(f"partition.clients = {clients} need at least {needed}; take fewer")
 
 
 def hand_out(config: Config, data: Dataset, rng: np.random.Generator) -> Federation:

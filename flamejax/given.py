@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,7 @@ def listed(option: str, given: Any, read: Callable[[Any], Any], wish: str) -> li
         entries = []
     if not entries:
         raise InputError(f"{option} {registry.short(given)} should be a list of {wish}")
-    twice = next((entry for entry in entries if entries.count(entry) > 1), None)
+    twice = next((entry for entry, times in Counter(entries).items() if times > 1), None)
     if twice is not None:
         raise InputError(f"{option} names {twice} twice")
     return entries

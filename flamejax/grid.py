@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
@@ -15,7 +16,9 @@ from flamejax import registry
 from flamejax.config import Config, lay_over, make, override
 from flamejax.errors import InputError
 from flamejax.given import SEEDS, listed, read_seed, values_of
+from flamejax.reading import DEEPEST
 
+MOST = 100_000  # runs of a grid
 LONGEST_NAME = 150  # of a folder; file systems end at 255 bytes
 Axes = dict[str, list[Any]]  # key path -> its values
 
@@ -50,6 +53,7 @@ def plan(
     axes = axes_of("", base.pop("grid", None), base.pop("seeds", None))
     axes |= axes_of("--", grid, seeds)
     _check(axes, changes)
+    check_number(axes)
     own = axes.pop("seed", [None])  # None: the config's
     runs: list[Run] = []
     for values in product(*axes.values()):
@@ -64,6 +68,14 @@ def plan(
         twice = next(run for run in runs if folders.count(run.path) > 1)
         raise InputError(f"--grid names {', '.join(map(assignment, twice.point.items()))} twice")
     return values_in(runs), runs
+
+
+def check_number(axes: Axes) -> None:
+    """Refuse a grid that nobody could want all of."""
+    runs = math.prod(map(len, axes.values()))
+    if runs > MOST:
+        said = ", ".join(f"{len(values)} of {key}" for key, values in axes.items())
+        raise InputError(f"--grid: {runs} runs ({said}) are more than {MOST}; take fewer values")
 
 
 def values_in(runs: Sequence[Run]) -> Axes:
@@ -119,7 +131,7 @@ def _pairs(name: str, grid: Any) -> Iterator[tuple[str, Any]]:
     for word in grid:
         key, equals, given = str(word).partition("=")
         key = key.strip()
-        if not equals or not all(key.split(".")):
+        if not equals or not all(key.split(".")) or key.count(".") > DEEPEST:
             said = registry.short(word)
             raise InputError(f"{name} {said}: write it as KEY=V1,V2, e.g. method.lam=0.1,1,10")
         yield key, given

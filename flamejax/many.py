@@ -14,10 +14,12 @@ from typing import Any, NamedTuple
 
 from flamejax.config import Config
 from flamejax.errors import RunError
+from flamejax.federation import assemble
 from flamejax.folders import clear, ended, outcome, reached
 from flamejax.records import Record
 from flamejax.report.terminal import announce
 from flamejax.together import fit_together, run_together, structure
+from flamejax.types import Dataset
 
 
 class Job(NamedTuple):
@@ -86,6 +88,13 @@ def carry_out(
     order = {shape: number for number, shape in enumerate(dict.fromkeys(shapes))}
     records = [record for record in found if record is not None]
     return Carried(records, [order[shape] for shape in shapes], packs)
+
+
+def check_clients(configs: Sequence[Config], data: Dataset | None = None) -> None:
+    """Refuse data and partitions that cannot be had before the first run, not at their turn."""
+    kinds = {c.model_dump_json(include={"data", "partition", "attack"}): c for c in configs}
+    for config in kinds.values():
+        assemble(config, data)
 
 
 def _run_pack(pack: Sequence[Job], own: Mapping[str, Any], quiet: bool) -> list[RunError | None]:

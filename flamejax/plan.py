@@ -66,8 +66,9 @@ def plan(
                 except InputError as error:
                     raise InputError(f"--methods {label}: {error}") from None
                 runs.append(Run(label, rate, made))
+    first: dict[str, Run] = {}
     for run in runs:
-        same = next(r for r in runs if r.config == run.config)
+        same = first.setdefault(repr(run.config), run)
         if same.label != run.label:
             raise InputError(f"--methods: {same.label} and {run.label} are the same; leave out one")
     return base, runs

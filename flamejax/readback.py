@@ -25,6 +25,7 @@ from flamejax.errors import InputError
 from flamejax.experiment.results import Experiment, Group
 from flamejax.history import columns
 from flamejax.lane import Result
+from flamejax.reading import read_text
 from flamejax.recorded import (
     ComparisonFile,
     ExperimentFile,
@@ -142,7 +143,7 @@ class _Place(NamedTuple):
 
 def _json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text("utf-8"))
+        return json.loads(read_text(path))
     except (OSError, ValueError, RecursionError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{path}: cannot be read: {reason}") from None

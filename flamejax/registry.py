@@ -110,6 +110,8 @@ def short(value: Any, width: int = 60) -> str:
     """A value as it is quoted in a message: in one line, and not too long a one."""
     try:
         text = repr(value)
+    except RecursionError:
+        text = "tables within tables"
     except ValueError:  # Python refuses to print integers of thousands of digits
         text = f"a number of {value.bit_length()} bits" if isinstance(value, int) else "..."
     return text if len(text) <= width else text[: width - 3] + "..."

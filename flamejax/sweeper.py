@@ -16,11 +16,10 @@ from typing import Any
 from flamejax import records, registry
 from flamejax.config import Config
 from flamejax.errors import InputError
-from flamejax.federation import assemble
 from flamejax.folders import claim
 from flamejax.given import take_own
 from flamejax.grid import plan
-from flamejax.many import Job, carry_out
+from flamejax.many import Job, carry_out, check_clients
 from flamejax.report import sweep_figures as pictures
 from flamejax.report.comparison_figures import png
 from flamejax.report.sheet import table_csv
@@ -75,7 +74,7 @@ def sweep_all(
     axes, runs = plan(config, changes, grid, seeds)
     with claim(None if out is None else Path(out), FILES, reusable=not own) as root:
         jobs = [Job(str(run), run.config, root / run.path) for run in runs]
-        check = partial(_check_clients, data=own.get("data"))
+        check = partial(check_clients, data=own.get("data"))
         found, programs, packs = carry_out(jobs, most, own, quiet, check=check)
         result = gather(axes, runs, found, programs)
         if out is not None:
@@ -95,13 +94,6 @@ def _most(pack: Any) -> int | None:
     if most < 1:
         raise InputError(f"--pack {registry.short(pack)} should be auto or a whole number above 0")
     return most
-
-
-def _check_clients(configs: Sequence[Config], data: Dataset | None) -> None:
-    """Refuse data and partitions that cannot be had before the first run, not at their turn."""
-    kinds = {c.model_dump_json(include={"data", "partition", "attack"}): c for c in configs}
-    for config in kinds.values() if len(kinds) > 1 else ():
-        assemble(config, data)
 
 
 def _write(

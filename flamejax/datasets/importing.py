@@ -35,6 +35,8 @@ def recognise(path: Path) -> str:
     """One of `FROM_FILES`, or the form of other files: `idx`, `images` or `npz`."""
     if not path.exists():
         raise refusal(path, "no such file or folder")
+    if not (path.is_dir() or path.is_file()):
+        raise refusal(path, "neither a file nor a folder")  # some devices never end
     if path.is_dir() and idx.holds(path):
         labels = idx.t10k_labels(path)
         return TEST_LABELS.get(hashlib.sha256(labels.tobytes()).hexdigest(), "idx")

@@ -16,7 +16,7 @@ from flamejax.config import lay_over, load
 from flamejax.errors import InputError
 from flamejax.experiment.shelf import shelf
 from flamejax.given import SEEDS, listed, read_seed
-from flamejax.grid import Axes, assignment, axes_of, folder_of, put
+from flamejax.grid import Axes, assignment, axes_of, check_number, folder_of, put
 from flamejax.plan import Run, plan
 
 Form = Literal["standard", "published"]
@@ -89,10 +89,14 @@ def define(name: str) -> Definition:
             raise InputError(f"experiment {registry.short(name)} is not known{hint}")
     if path.stem == "runs":
         raise InputError(f"{path}: name it otherwise: the folder `runs` is that of all runs")
+    values = {**load(path), "name": path.stem, "folder": path.parent}
     try:
-        return Definition.model_validate({**load(path), "name": path.stem, "folder": path.parent})
+        found = Definition.model_validate(values)
     except ValidationError as error:
         raise InputError(f"{path}: {one_line(error, Definition, '')}") from None
+    if not found.rows:
+        raise InputError(f"{path}: rows = {{}} should name data sets, e.g. mnist = ['hybrid']")
+    return found
 
 
 def cells(definition: Definition, choice: Choice, changes: Mapping[str, Any]) -> list[Cell]:
@@ -194,7 +198,7 @@ def _partition(name: str) -> dict[str, Any]:
     >>> _partition("q3"), _partition("hybrid")
     ({'name': 'qlabel', 'q': 3}, {'name': 'hybrid'})
     """
-    if name[:1] == "q" and name[1:].isdecimal():
+    if name[:1] == "q" and name[1:].isdecimal() and len(name) < 10:
         return {"name": "qlabel", "q": int(name[1:])}
     return {"name": name}
 
@@ -202,6 +206,7 @@ def _partition(name: str) -> dict[str, Any]:
 def _points(definition: Definition, choice: Choice) -> list[dict[str, Any]]:
     """The points of the grid; without malicious clients there is no attack, whatever its name."""
     axes: Axes = axes_of("", definition.grid, None)
+    check_number(axes)
     if choice.smoke:  # the ends of every axis
         axes = {key: list(dict.fromkeys([values[0], values[-1]])) for key, values in axes.items()}
     points = []
