@@ -22,7 +22,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,10 +48,10 @@ class Killed(NamedTuple):
     seconds: float  # its age
 
 
-def references(work: Path) -> dict[str, Reference]:
+def references(work: Path, methods: Sequence[str]) -> dict[str, Reference]:
     """Undisturbed runs, each twice: the second has its compiled programs, as later ones have."""
     found = {}
-    for method in track(METHODS, "undisturbed runs"):
+    for method in track(methods, "undisturbed runs"):
         options = settings(method)
         first, second = (work / f"{method}-{i}" for i in range(2))
         whole(first, options)
@@ -159,11 +159,13 @@ def point(
     return {"kills": kills, "wrong": wrong, "said": outcome.said}
 
 
-def measure(points: int, seed: int, work: Path) -> list[dict[str, Any]]:
-    """All points."""
-    found, rng, rows = references(work), random.Random(seed), []
+def measure(
+    points: int, seed: int, work: Path, methods: Sequence[str] = METHODS
+) -> list[dict[str, Any]]:
+    """All points; methods take turns."""
+    found, rng, rows = references(work, methods), random.Random(seed), []
     for number in track(range(points), "kill points"):
-        method, folder = METHODS[number % len(METHODS)], work / f"point-{number}"
+        method, folder = methods[number % len(methods)], work / f"point-{number}"
         cold = number % 6 == 5
         cache = work / "cache"
         environment = {"FLAMEJAX_CACHE": str(cache)} if cold else {}
