@@ -9,6 +9,9 @@ from typing import Any
 
 import numpy as np
 
+# in names of values that may differ: the clock, and who ran which source with which command
+OTHERWISE = ("seconds", "timings", "command", "commit")
+
 
 def differences(found: Path, expected: Path) -> list[str]:
     """What of a run differs from the undisturbed one; nothing if they are the same."""
@@ -47,8 +50,7 @@ def _json(found: Path, expected: Path) -> bool:
 
 def _without_clock(value: Any) -> Any:
     if isinstance(value, dict):
-        clock = ("seconds", "timings", "command")
-        kept = {k: v for k, v in value.items() if not any(word in k for word in clock)}
+        kept = {k: v for k, v in value.items() if not any(word in k for word in OTHERWISE)}
         return {k: _without_clock(v) for k, v in kept.items()}
     return [_without_clock(v) for v in value] if isinstance(value, list) else value
 
