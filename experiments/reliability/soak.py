@@ -41,8 +41,8 @@ class Reference(NamedTuple):
     size: int
 
 
-def reference(work: Path, method: str, seed: int) -> Reference:
-    options, folder = settings(method, seed), work / f"{method}-{seed}"
+def reference(work: Path, method: str) -> Reference:
+    options, folder = settings(method), work / method
     seconds = whole(folder, options).seconds
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     return Reference(folder, options, seconds, size)
@@ -86,13 +86,13 @@ def soak(
     with Progress() as progress:
         bar = progress.add_task("soak", total=seconds)
         while time.monotonic() < until or not rows:
-            kind = methods[len(rows) % len(methods)], rng.randrange(2)
-            if kind not in known:
-                known[kind] = reference(work, *kind)
-            expected, folder = known[kind], work / f"run-{len(rows)}"
+            method = methods[len(rows) % len(methods)]
+            if method not in known:
+                known[method] = reference(work, method)
+            expected, folder = known[method], work / f"run-{len(rows)}"
             trial = Trial(folder, expected.options, expected.seconds, expected.size, cache, rng)
             row = disturbed(trial, expected.folder, names)
-            rows.append({"run": len(rows), "method": kind[0], **row})
+            rows.append({"run": len(rows), "method": method, **row})
             shutil.rmtree(folder, ignore_errors=True)
             progress.update(bar, completed=time.monotonic() - started)
     return rows
