@@ -53,7 +53,8 @@ class Folder:
                 file.write(config_toml)
         except FileExistsError:
             raise InputError(f"--out {path} is in use by another run") from None
-        except OSError as error:
+        except OSError as error:  # a part of it would be taken for all of it by --resume
+            (path / "config.toml").unlink(missing_ok=True)
             raise _failed(path, error) from None
 
     @classmethod

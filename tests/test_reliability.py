@@ -59,6 +59,17 @@ def test_a_full_disk_costs_no_checkpoint(tmp_path, monkeypatch):
     assert "No space left on device" in row["said"]
 
 
+def test_half_a_config_is_not_taken_for_a_whole_one(tmp_path):
+    import processes
+
+    folder, limit = tmp_path / "run", ["--disk", "400", "--folder", str(tmp_path)]
+    options = processes.settings("ditto")
+    outcome = processes.Process(processes.beginning(folder, options), limit).ended()
+    assert outcome.code == processes.BAD_INPUT
+    assert "No space left on device" in outcome.last_line
+    assert not (folder / "config.toml").exists()
+
+
 def test_a_flipped_bit_is_noticed_here_and_not_by_orbax():
     pytest.importorskip("orbax.checkpoint")
     import orbax_flips
