@@ -32,7 +32,9 @@ def test_killed_runs_go_on_to_the_same_result(tmp_path):
 def test_damaged_checkpoints_are_not_used_in_silence(tmp_path):
     import damage
 
-    rows = damage.measure(12, 1, tmp_path, ("inside",))
+    kinds = ["truncate", "empty", "flip", "zeros", "delete", "swap", "rename", "symlink"]
+    kinds += ["directory", "pickled", "other format", "other config"]
+    rows = damage.measure(len(kinds), 1, tmp_path, ["inside"], kinds)
     found = collections.Counter(row["verdict"] for row in rows)
     assert not [row for row in rows if row["verdict"] in damage.FAULTS]
     assert found["used an older one"] > 3

@@ -22,7 +22,7 @@ import tempfile
 import time
 import traceback
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -135,14 +135,16 @@ def case(
     }
 
 
-def measure(cases: int, seed: int, work: Path, ways: tuple[str, ...]) -> list[dict[str, Any]]:
-    """All cases; every tenth in the last of the ways."""
+def measure(
+    cases: int, seed: int, work: Path, ways: Sequence[str], kinds: Sequence[str] = ()
+) -> list[dict[str, Any]]:
+    """All cases; kinds of damage take turns, and every tenth is in the last of the ways."""
     grounds = {}
     for way in ways:
         (work / way).mkdir()
         grounds[way] = prepare(work / way, way)
     rng, rows = random.Random(seed), []
-    kinds = list(kinds_of(grounds[ways[0]]))
+    kinds = kinds or list(kinds_of(grounds[ways[0]]))
     for number in track(range(cases), "damaged checkpoints"):
         way = ways[-1] if number % 10 == 9 else ways[0]
         kind, both = kinds[number % len(kinds)], rng.random() < 0.25
