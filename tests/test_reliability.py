@@ -23,7 +23,7 @@ def _scripts_can_be_imported(monkeypatch):
 def test_killed_runs_go_on_to_the_same_result(tmp_path):
     import kills
 
-    rows = kills.measure(2, 1, tmp_path, ["ditto"])
+    rows = kills.measure(2, 1, tmp_path, ["flame"])
     assert [row["wrong"] for row in rows] == [[], []]
     assert all(row["kills"] for row in rows)
     assert "2 bit-identical, 0 lost" in kills.report(rows)

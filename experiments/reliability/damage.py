@@ -73,8 +73,8 @@ class Ground(NamedTuple):
     others: Mapping[str, Path]  # checkpoints of other runs, of the same round
 
 
-def prepare(work: Path, way: str) -> Ground:
-    """Undisturbed runs."""
+def prepare(work: Path, way: str, kinds: Sequence[str] = ()) -> Ground:
+    """Undisturbed runs: of the cases, and the others that these kinds need, or all."""
     few = {"rounds": ROUNDS, "checkpoint.every": EVERY, "checkpoint.keep": ROUNDS // EVERY}
     variants: dict[str, dict[str, object]] = {
         "expected": {},
@@ -82,6 +82,8 @@ def prepare(work: Path, way: str) -> Ground:
         "other model": {"model.name": "mlp"},
         "other clients": {"partition.clients": 7},
     }
+    if kinds:
+        variants = {name: x for name, x in variants.items() if name in ("expected", *kinds)}
     for name, more in track(variants.items(), f"undisturbed runs, {way}", len(variants)):
         run = WAYS[way](beginning(work / name, settings("flame", **few, **more)))
         if run.code != DONE:
@@ -142,7 +144,7 @@ def measure(
     grounds = {}
     for way in ways:
         (work / way).mkdir()
-        grounds[way] = prepare(work / way, way)
+        grounds[way] = prepare(work / way, way, kinds)
     rng, rows = random.Random(seed), []
     kinds = kinds or list(kinds_of(grounds[ways[0]]))
     for number in track(range(cases), "damaged checkpoints"):
