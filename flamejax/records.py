@@ -50,7 +50,12 @@ class Folder:
             path.mkdir(parents=True, exist_ok=True)
             # exclusive creation: of two runs that saw the folder empty, one goes on
             with (path / "config.toml").open("x", encoding="utf-8") as file:
-                file.write(config_toml)
+                try:
+                    file.write(config_toml)
+                    file.flush()
+                except OSError:  # a part of it would be taken for all of it by --resume
+                    (path / "config.toml").unlink(missing_ok=True)
+                    raise
         except FileExistsError:
             raise InputError(f"--out {path} is in use by another run") from None
         except OSError as error:

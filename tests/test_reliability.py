@@ -1,0 +1,95 @@
+"""The scripts of experiments/reliability, on little; README.md there has their figures."""
+
+import collections
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = Path(__file__).parents[1] / "experiments" / "reliability"
+NAMES = [path.stem for path in SCRIPTS.glob("*.py")]
+pytestmark = pytest.mark.skipif(not SCRIPTS.exists(), reason="needs the source tree")
+
+
+@pytest.fixture(autouse=True)
+def _scripts_can_be_imported(monkeypatch):
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    yield
+    for name in NAMES:
+        sys.modules.pop(name, None)
+
+
+def test_killed_runs_go_on_to_the_same_result(tmp_path):
+    import kills
+
+    rows = kills.measure(2, 1, tmp_path, ["flame"])
+    assert [row["wrong"] for row in rows] == [[], []]
+    assert all(row["kills"] for row in rows)
+    assert "2 bit-identical, 0 lost" in kills.report(rows)
+
+
+def test_damaged_checkpoints_are_not_used_in_silence(tmp_path):
+    import damage
+
+    kinds = ["truncate", "empty", "flip", "zeros", "delete", "swap", "rename", "symlink"]
+    kinds += ["directory", "pickled", "other format", "other config"]
+    rows = damage.measure(len(kinds), 1, tmp_path, ["inside"], kinds)
+    found = collections.Counter(row["verdict"] for row in rows)
+    assert not [row for row in rows if row["verdict"] in damage.FAULTS]
+    assert found["used an older one"] > 3
+    assert "| **all** |" in damage.report(rows)
+
+
+def test_a_bad_machine_costs_no_result(tmp_path, monkeypatch):
+    import soak
+
+    monkeypatch.setenv("FLAMEJAX_CACHE", str(tmp_path / "cache"))
+    names = ["kill -9", "SIGTERM", "Ctrl-C", "damaged checkpoint", "clock jumps"]
+    rows = soak.soak(10, 1, tmp_path, names, ["flame"])
+    assert "LOST" not in soak.report(rows), soak.report(rows)
+
+
+def test_a_full_disk_costs_no_checkpoint(tmp_path, monkeypatch):
+    import full_disk
+    import mounts
+
+    monkeypatch.setattr(mounts, "possible", lambda: False)
+    (row,) = full_disk.measure([0.9], tmp_path)
+    assert row["wrong"] == []
+    assert row["kept"] == "round-000012"
+    assert "No space left on device" in row["said"]
+
+
+def test_half_a_config_is_not_taken_for_a_whole_one(tmp_path):
+    import processes
+
+    folder, limit = tmp_path / "run", ["--disk", "400", "--folder", str(tmp_path)]
+    options = processes.settings("ditto")
+    outcome = processes.Process(processes.beginning(folder, options), limit).ended()
+    assert outcome.code == processes.BAD_INPUT
+    assert "No space left on device" in outcome.last_line
+    assert not (folder / "config.toml").exists()
+
+
+def test_a_flipped_bit_is_noticed_here_and_not_by_orbax():
+    pytest.importorskip("orbax.checkpoint")
+    import orbax_flips
+
+    found = orbax_flips.measure(4, 1, {"zarr": {"use_ocdbt": False}})
+    assert found["flamejax"] == {"reported": 4}
+    assert found["orbax, zarr"].total() == 4
+
+
+def test_what_differs_is_seen(tmp_path):
+    import compared
+
+    lines = [{"round": 1}, {"round": 2}]
+    for folder, rows in (("one", lines), ("other", [*lines, lines[-1]])):
+        (tmp_path / folder).mkdir()
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (tmp_path / folder / "metrics.jsonl").write_text(text)
+        (tmp_path / folder / "summary.json").write_text(json.dumps({"seconds": len(rows)}))
+    wrong = compared.differences(tmp_path / "other", tmp_path / "one")
+    assert "metrics.jsonl differs" in wrong
+    assert "summary.json differs" not in wrong
