@@ -57,7 +57,7 @@ def save(folder: Path, snapshot: Snapshot, config: str, keep: int) -> None:
     try:
         if rank == 0:
             for left in folder.glob(".round-*.part"):  # by a process that was killed
-                shutil.rmtree(left, ignore_errors=True)
+                _remove(left)
             half.mkdir(parents=True)
         hosts.meet_again()
         files = _write_states(half, snapshot.states, rank)
@@ -78,7 +78,7 @@ def save(folder: Path, snapshot: Snapshot, config: str, keep: int) -> None:
             _write_json(half / "manifest.json", manifest | {"sha256": _digest_of_json(manifest)})
             _publish(half, folder / name)
             for old in rounds(folder)[keep:]:
-                shutil.rmtree(folder / f"round-{old:06d}", ignore_errors=True)
+                _remove(folder / f"round-{old:06d}")
     except OSError as error:
         shutil.rmtree(half, ignore_errors=True)
         reason = error.strerror or error
@@ -260,14 +260,24 @@ def _write_json(path: Path, content: Mapping[str, Any]) -> bytes:
 
 
 def _publish(half: Path, path: Path) -> None:
-    """Give a checkpoint its name; one of the same round, if there is one, goes."""
-    if path.exists():
-        shutil.rmtree(path)
+    """Give a checkpoint its name; what has it already goes, but only then."""
+    old = path.with_name(f".{path.name}.old.part")
+    if os.path.lexists(path):
+        os.replace(path, old)
     os.replace(half, path)
+    _remove(old)
     if os.name == "posix":  # the name, too, is on the disk before an older checkpoint goes
         folder = os.open(path.parent, os.O_RDONLY)
         os.fsync(folder)
         os.close(folder)
+
+
+def _remove(path: Path) -> None:
+    """A folder, or whatever has its name."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _plain(path: Path) -> Path:

@@ -44,22 +44,14 @@ class Folder:
     """A new results folder. Files appear whole or not at all, logs a line at a time."""
 
     def __init__(self, path: Path, config_toml: str) -> None:
+        """The caller has the folder for itself."""
         check_free(path)
         self.path = path
         try:
             path.mkdir(parents=True, exist_ok=True)
-            # exclusive creation: of two runs that saw the folder empty, one goes on
-            with (path / "config.toml").open("x", encoding="utf-8") as file:
-                try:
-                    file.write(config_toml)
-                    file.flush()
-                except OSError:  # a part of it would be taken for all of it by --resume
-                    (path / "config.toml").unlink(missing_ok=True)
-                    raise
-        except FileExistsError:
-            raise InputError(f"--out {path} is in use by another run") from None
         except OSError as error:
             raise _failed(path, error) from None
+        write(path / "config.toml", config_toml.encode())  # whole: --resume goes by it
 
     @classmethod
     def reopen(cls, path: Path) -> Folder:
@@ -144,7 +136,7 @@ def read(path: Path) -> Record | None:
 def check_free(path: Path) -> None:
     """Refuse a folder that already holds something or cannot be made, before the run starts."""
     try:
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        if path.exists() and (not path.is_dir() or {*os.listdir(path)} - {part("config.toml")}):
             raise InputError(
                 f"--out {path} already exists and is not an empty folder; name another"
             )
