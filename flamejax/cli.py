@@ -9,7 +9,8 @@ import logging
 import os
 import signal
 import sys
-from typing import NoReturn
+import warnings
+from typing import Any, NoReturn
 
 from flamejax import (
     __version__,
@@ -201,10 +202,16 @@ def sweep_command(options: argparse.Namespace) -> int:
     return ended(found.runs)
 
 
+def _brief(message: Warning | str, *_: Any, **__: Any) -> str:
+    """A warning in one line, without the place in the code."""
+    return f"flamejax: warning: {message}\n"
+
+
 def entry() -> NoReturn:
     """The console script."""
     # a termination request ends a command like Ctrl-C does: with its files in order
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    warnings.formatwarning = _brief
     if isinstance(sys.stdout, io.TextIOWrapper):  # names of files need not be text
         sys.stdout.reconfigure(errors="backslashreplace")
     try:

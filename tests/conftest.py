@@ -3,6 +3,7 @@
 import atexit
 import os
 import shutil
+import signal
 import tempfile
 from pathlib import Path
 
@@ -13,6 +14,8 @@ import pytest
 if "PYTEST_XDIST_WORKER" not in os.environ:  # one cache for all workers, and never the user's own
     os.environ["FLAMEJAX_CACHE"] = tempfile.mkdtemp(prefix="flamejax-tests-")
     atexit.register(shutil.rmtree, os.environ["FLAMEJAX_CACHE"], ignore_errors=True)
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background by a shell
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 jax.config.update("jax_num_cpu_devices", 4)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")

@@ -19,7 +19,17 @@ from typing import Any
 
 import mounts
 from compared import differences, newest
-from processes import BAD_INPUT, DONE, Outcome, Process, beginning, continuing, settings, whole
+from processes import (
+    BAD_INPUT,
+    DONE,
+    FAILED,
+    Outcome,
+    Process,
+    beginning,
+    continuing,
+    settings,
+    whole,
+)
 from rich.progress import track
 
 ROOMY = 100_000  # kilobytes
@@ -45,9 +55,14 @@ def trial(place: Path, options: list[str], expected: Path, kilobytes: int) -> di
         kept = newest(folder)
         resumed = Process(continuing(folder, options)).ended()
         wrong = differences(folder, expected)
-    if full.code != BAD_INPUT or full.traceback or resumed.code != DONE or resumed.traceback:
+    if (
+        full.code not in (BAD_INPUT, FAILED)
+        or full.traceback
+        or resumed.code != DONE
+        or resumed.traceback
+    ):
         wrong.append(f"{full.code}: {full.said} {resumed.code}: {resumed.said}")
-    if kept and "Warning" in resumed.said:
+    if kept and "warning: " in resumed.said:
         wrong.append(resumed.said)
     return {
         "kilobytes": kilobytes,

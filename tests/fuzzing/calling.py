@@ -18,7 +18,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -42,7 +42,7 @@ HARMLESS = ("git", "uname", "fc-list")  # which commit, which machine, which fon
 # where a case that is not carried out has shown what was to be seen
 STOPS = (
     "flamejax.runner.build_pack",
-    "flamejax.runner.estimate",
+    "flamejax.readying.estimate",
     "flamejax.theory.smoothness.estimate",
     "flamejax.theory.study.study",
     "flamejax.processes.share_out",
@@ -296,19 +296,15 @@ def _stops(real: bool) -> Iterator[None]:
             arrange(config, method, model, federation, 1)
         raise Enough
 
-    with mock.patch.dict(os.environ), warnings.catch_warnings():
+    with mock.patch.dict(os.environ), warnings.catch_warnings(), ExitStack() as stack:
         if real:
             yield
             return
         patches = [mock.patch(name, stop) for name in STOPS]
-        patches.append(mock.patch("flamejax.runner.build", arrange))
+        patches.append(mock.patch("flamejax.readying.build", arrange))
         patches.append(mock.patch("flamejax.reporter.save", _save))
         patches.append(mock.patch("flamejax.many.fit_together", return_value=1))
         patches.append(mock.patch("flamejax.datasets.mnist_mini.load", _bundled))
         for patch in patches:
-            patch.start()
-        try:
-            yield
-        finally:
-            for patch in reversed(patches):
-                patch.stop()
+            stack.enter_context(patch)
+        yield
