@@ -33,7 +33,8 @@ def test_damaged_checkpoints_are_not_used_in_silence(tmp_path):
     import damage
 
     kinds = ["truncate", "empty", "flip", "zeros", "delete", "swap", "rename", "symlink"]
-    kinds += ["directory", "pickled", "other format", "other config"]
+    kinds += ["directory", "pickled", "other format", "other config", "no folder", "unlisted"]
+    kinds += ["pickled listed", "reshaped listed", "history listed", "manifest value", "relabelled"]
     rows = damage.measure(len(kinds), 1, tmp_path, ["inside"], kinds)
     found = collections.Counter(row["verdict"] for row in rows)
     assert not [row for row in rows if row["verdict"] in damage.FAULTS]

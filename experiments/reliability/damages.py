@@ -187,7 +187,8 @@ def renamed(checkpoint: Path, rng: random.Random) -> str:
 
 
 def other_format(checkpoint: Path, rng: random.Random) -> str:
-    number = rng.choice([0, 2, 99])
+    now = json.loads((checkpoint / "manifest.json").read_text())["format"]
+    number = rng.choice([n for n in (0, 1, 2, 3, 99) if n != now])
     _edit(checkpoint, lambda m: m.update(format=number))
     return f"of format {number}"
 
