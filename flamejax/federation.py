@@ -20,6 +20,7 @@ from flamejax.partitions.quality import noise_variance
 from flamejax.types import Dataset, Generator, Tree
 
 TRAIN, VALIDATION, TEST = 0, 1, 2
+MOST_EVALUATED = 10_000  # clients, unless asked otherwise
 EACH = 100  # bytes that a client takes while samples are dealt, at least
 
 
@@ -267,3 +268,14 @@ def split(samples: np.ndarray, held_out: float, validation: float) -> np.ndarray
     validated = np.minimum(np.maximum(1, np.rint(held * validation)), held - 1)
     validated = validated if validation > 0 else np.zeros_like(held)
     return np.stack([samples - held, validated, held - validated], axis=-1).astype(int)
+
+
+def evaluated_clients(config: Config, federation: Federation) -> np.ndarray:
+    """The benign clients, or as many of them as evaluations look at; drawn by the seed alone."""
+    benign = np.flatnonzero(~federation.malicious)
+    asked = config.eval_clients
+    most = asked if isinstance(asked, int) else {"all": len(benign), "auto": MOST_EVALUATED}[asked]
+    if most >= len(benign):
+        return benign
+    rng = np.random.default_rng([config.seed, 3])
+    return np.sort(rng.choice(benign, most, replace=False))

@@ -160,6 +160,11 @@ class Lane:
         """The round of the newest checkpoint, once it is written."""
         return self.writer.newest() if self.writer and not self.failure else None
 
+    def settle(self) -> None:
+        """Wait for a checkpoint that is being written."""
+        if self.writer:
+            self.writer.finish()
+
     def close(
         self,
         status: str,
@@ -167,8 +172,7 @@ class Lane:
         models: Callable[[int], tuple[Tree | None, Tree]],
     ) -> Result:
         """The result, recorded."""
-        if self.writer:
-            self.writer.finish()
+        self.settle()
         result = Result(
             config=self.config,
             metrics=self.history.columns(),

@@ -56,13 +56,12 @@ def run(
         config, settings = make(lay_over(values_of(config), settings)), {}
     if out is None and profile:
         raise InputError("profile = True needs out, a folder for the trace")
-    mine = Path(out) if out is not None and hosts.rank() == 0 else None
+    folder = None if out is None else Path(out)
+    mine = folder if hosts.rank() == 0 else None  # of several processes, one keeps the records
     if mine and not resume:
         check_free(mine)
     with held(mine):
-        return _run(
-            config, settings, own, None if out is None else Path(out), quiet, profile, resume
-        )
+        return _run(config, settings, own, folder, quiet, profile, resume)
 
 
 def _run(
@@ -213,6 +212,9 @@ def _carry_out(
         ]
     except WriteError as error:
         raise WriteError(f"{error}; {_what_is_kept(lanes)}") from None
+    finally:  # nothing is written once the folder is free for others
+        for lane in lanes:
+            lane.settle()
     if stopped:
         raise stopped
     return results

@@ -3,7 +3,9 @@
 import pytest
 
 from flamejax.cli import main
+from flamejax.config import make
 from flamejax.engine import memory
+from flamejax.readying import outlook
 
 SMALL = ["--set", "data.limit=400", "--set", "model.name=mlr", "--set", "engine.devices=1"]
 
@@ -28,6 +30,12 @@ def test_a_dry_run_says_how_much_a_run_takes_and_leaves_nothing(tmp_path, monkey
     assert lines["parameters"].strip() == "7,850 of a model"
     assert lines["states of clients"].strip() == "628 kB"  # a model and a dual of ten clients
     assert not list(tmp_path.iterdir())
+
+
+def test_the_devices_of_a_cpu_share_one_copy_of_the_samples():
+    small = {"data": {"limit": 400}, "model": {"name": "mlr"}}
+    facts, federation = outlook(make({**small, "engine": {"devices": 4}}), quiet=True)
+    assert facts.need.data == federation.nbytes
 
 
 @pytest.mark.parametrize(
@@ -55,7 +63,8 @@ def test_a_container_may_leave_less_than_the_machine_has(tmp_path):
     (tmp_path / "memory.max").write_text("max\n")
     assert memory._left_to_group(tmp_path) is None
     (tmp_path / "memory.max").write_text("1000\n")
-    assert memory._left_to_group(tmp_path) == 700
+    (tmp_path / "memory.stat").write_text("anon 180\nactive_file 20\ninactive_file 100\n")
+    assert memory._left_to_group(tmp_path) == 800
     assert 0 < memory.free_memory() < 2**50
 
 

@@ -36,8 +36,10 @@ def free_memory() -> int:
 def _left_to_group(group: Path = Path("/sys/fs/cgroup")) -> int | None:
     """Bytes that a container leaves to its processes, if it has a limit."""
     try:
-        most, taken = ((group / f"memory.{name}").read_text() for name in ("max", "current"))
-        return max(0, int(most) - int(taken))
+        most, taken = (int((group / f"memory.{name}").read_text()) for name in ("max", "current"))
+        counted = (line.split() for line in (group / "memory.stat").read_text().splitlines())
+        cache = sum(int(size) for name, size in counted if name == "inactive_file")
+        return max(0, most - taken + cache)  # what the disk's cache has can be had, too
     except (OSError, ValueError):
         return None
 

@@ -47,7 +47,6 @@ from flamejax.engine.prepare import (
     Arranged,
     arrange,
     batch_of,
-    evaluated_clients,
     first_state,
     full_shelf,
     place,
@@ -60,7 +59,7 @@ from flamejax.engine.visit import Cohort
 from flamejax.engine.windows import shards
 from flamejax.errors import InputError
 from flamejax.evaluate import Sums
-from flamejax.federation import TRAIN, Federation
+from flamejax.federation import TRAIN, Federation, evaluated_clients
 from flamejax.theory.lagrangian import Measured
 from flamejax.types import Method, Model, States, Tree
 

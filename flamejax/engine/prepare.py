@@ -21,10 +21,8 @@ from flamejax.engine.memory import DENSE, Need, check_placed, window
 from flamejax.engine.rounds import Client, Rules, Setting, State, make_shard
 from flamejax.engine.windows import Shelf
 from flamejax.errors import InputError
-from flamejax.federation import TRAIN, Federation
+from flamejax.federation import TRAIN, Federation, evaluated_clients
 from flamejax.types import Attack, Method, Model, Shard, Tree
-
-MOST_EVALUATED = 10_000  # clients, unless asked otherwise
 
 QUICKLY = {"xla_backend_optimization_level": 0}  # to compile what runs once
 
@@ -92,7 +90,8 @@ def prepare(
         there = min(plan.per_call * rules.selected, federation.clients)
         shelf = shelf_for(there, mesh, plan.shapes, federation, plan.guests)
     init_key, setting = settings_of(config, rules, federation, layout, smoothness)
-    need = check_placed(len(shelf.here) * federation.nbytes, shelf.nbytes, shelf.clients)
+    copies = 1 if mesh.devices.flat[0].platform == "cpu" else len(shelf.here)  # CPUs share one
+    need = check_placed(copies * federation.nbytes, shelf.nbytes, shelf.clients)
     setting = place(mesh, setting, SETTING)
     state, client = _start(plan, setting, init_key, layout)
     return Ready(
@@ -221,17 +220,6 @@ def full_shelf(plan: Arranged, layout: Layout, work: np.ndarray) -> Shelf:
     devices = plan.mesh.devices.size
     size = Size(devices, jax.process_count(), len(layout.client) // devices - plan.guests)
     return Shelf(plan.mesh, len(work), size, plan.guests, plan.shapes, work)
-
-
-def evaluated_clients(config: Config, federation: Federation) -> np.ndarray:
-    """The benign clients, or as many of them as evaluations look at; drawn by the seed alone."""
-    benign = np.flatnonzero(~federation.malicious)
-    asked = config.eval_clients
-    most = asked if isinstance(asked, int) else {"all": len(benign), "auto": MOST_EVALUATED}[asked]
-    if most >= len(benign):
-        return benign
-    rng = np.random.default_rng([config.seed, 3])
-    return np.sort(rng.choice(benign, most, replace=False))
 
 
 def _rules(config: Config, method: Method, federation: Federation, selected: int) -> Rules:
