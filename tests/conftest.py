@@ -1,9 +1,11 @@
-"""Strict JAX for all tests, and several host devices so that meshes can be tested."""
+"""Strict JAX and no network for all tests, and several devices so that meshes can be tested."""
 
 import atexit
 import os
+import runpy
 import shutil
 import signal
+import sys
 import tempfile
 from pathlib import Path
 
@@ -11,9 +13,17 @@ import jax
 import numpy as np
 import pytest
 
+OFFLINE = Path(__file__).parent / "offline"
+
 if "PYTEST_XDIST_WORKER" not in os.environ:  # one cache for all workers, and never the user's own
     os.environ["FLAMEJAX_CACHE"] = tempfile.mkdtemp(prefix="flamejax-tests-")
     atexit.register(shutil.rmtree, os.environ["FLAMEJAX_CACHE"], ignore_errors=True)
+    # no network either, for tests and for every Python that they start
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        [str(OFFLINE), *filter(None, [os.environ.get("PYTHONPATH")])]
+    )
+if not hasattr(sys.modules.get("sitecustomize"), "OFFLINE"):  # this one started before
+    runpy.run_path(str(OFFLINE / "sitecustomize.py"))
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background by a shell
     signal.signal(signal.SIGINT, signal.default_int_handler)
 jax.config.update("jax_num_cpu_devices", 4)
