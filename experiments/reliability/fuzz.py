@@ -1,12 +1,13 @@
 """Bad input, thousands of times: configs, command lines and data files that are nearly right.
 
-    python experiments/reliability/fuzz.py --configs 20000 --data 2000 --seed 1 --out fuzz.md
+    python experiments/reliability/fuzz.py --configs 20000 --data 2000 --jobs 2 --out fuzz.md
 
-Every case is a command in a folder of its own, called in a worker process. It has to be accepted,
-or refused with exit code 2 and one printable line that names the key or the file; no traceback, no
-hang, no more memory than a bound, nothing written but in the folder of the command, the one named
-by --out and the cache, no process started, no connection made, nothing unpickled. What is refused
-must leave nothing in the folder at all, and what is made to be valid must be accepted.
+Every case is a command in a folder of its own, called in one of --jobs worker processes. It has to
+be accepted, or refused with exit code 2 and one printable line that names the key or the file; no
+traceback, no hang, no more memory than a bound, nothing written but in the folder of the command,
+the one named by --out and the cache, no process started, no connection made, nothing unpickled.
+What is refused must leave nothing in the folder at all, and what is made to be valid must be
+accepted.
 
 What is covered: parsing, validation, reading of data, dealing it to clients, and for seeds that
 divide by 4 the tracing of the model; then a case ends where the first round would be compiled.
@@ -29,6 +30,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -36,6 +38,7 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
+from queue import SimpleQueue
 from random import Random
 from typing import Any, NamedTuple
 
@@ -135,6 +138,33 @@ class Worker:
             self.process.wait()
 
 
+def tried(todo: list[tuple[str, int]], seed: int, jobs: int) -> Iterator[Found]:
+    """What comes of every case, as it comes; so many workers take them one by one."""
+    waiting, results = iter(todo), SimpleQueue()
+    stop, taking = threading.Event(), threading.Lock()
+
+    def take() -> None:
+        worker = Worker(seed)
+        while not stop.is_set():
+            with taking:
+                case = next(waiting, None)
+            if case is None:
+                break
+            results.put(worker(*case))
+        worker.close()
+
+    threads = [threading.Thread(target=take) for _ in range(jobs)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in todo:
+            yield results.get()
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
 def for_real(seed: int, found: Found) -> Found:
     """The same case as a command of its own; `found`, unless something else came of it."""
     case = make(seed, found.kind, found.number)
@@ -229,6 +259,7 @@ def main() -> int:
     parser.add_argument("--data", type=int, default=2_000, help="files, and results folders")
     parser.add_argument("--real", type=int, default=300, help="small runs to carry out")
     parser.add_argument("--processes", type=int, default=60, help="cases to repeat as processes")
+    parser.add_argument("--jobs", type=int, default=1, help="cases at a time")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", metavar="KIND:NUMBER", help="one case")
     parser.add_argument("--out", type=Path, metavar="FILE.md")
@@ -243,18 +274,17 @@ def main() -> int:
         kind, _, number = given.only.partition(":")
         todo = [(kind, int(number))]
     Random(given.seed).shuffle(todo)  # so that a run that is stopped has seen all kinds
-    started, worker, found = time.monotonic(), Worker(given.seed), []
+    started, found = time.monotonic(), []
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with watched(len(todo)) as bar:
-            for kind, number in todo:
-                found.append(worker(kind, number))
-                if not found[-1].fine:
-                    show(given.seed, found[-1])
+            for one in tried(todo, given.seed, given.jobs):
+                found.append(one)
+                if not one.fine:
+                    show(given.seed, one)
                 bar.update(0, advance=1)
     except KeyboardInterrupt:
         given.processes = 0
-    worker.close()
     refused = [i for i, one in enumerate(found) if one.verdict == "refused"]
     Random(given.seed).shuffle(refused)
     typed = (i for i in refused if can_be_typed(make(given.seed, *found[i][:2])))
