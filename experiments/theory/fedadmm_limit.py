@@ -15,10 +15,12 @@ from pathlib import Path
 import jax
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.colors import LinearSegmentedColormap
 
 from flamejax import config, engine
 from flamejax.federation import federate
 from flamejax.models.dense import linear
+from flamejax.report.palette import COLORS
 from flamejax.theory.linear import Problem, consensus, problem, stationary
 from flamejax.types import Dataset
 
@@ -94,16 +96,17 @@ def draw(given: Problem, points: list[dict], curves: dict) -> None:
     solved = [stationary(given, lam) for lam in lams]
     far = [np.linalg.norm(w - one) for w, _ in solved]
     spread = [np.linalg.norm(theta - w, axis=1).max() for w, theta in solved]
-    left.loglog(lams, far, "-", color="#c1440e", label="|w - w of FedADMM|")
+    left.loglog(lams, far, "-", color=COLORS["flame"], label="|w - w of FedADMM|")
     left.loglog(lams, spread, "--", color="#1f6f8b", label="largest |θᵢ - w|")
     at = [p["lam"] for p in points]
-    left.loglog(at, [p["engine"] for p in points], "o", color="#c1440e", label="the engine")
+    left.loglog(at, [p["engine"] for p in points], "o", color=COLORS["flame"], label="the engine")
     left.loglog(at, [p["engine_spread"] for p in points], "o", color="#1f6f8b")
     left.loglog(lams[-25:], 2 * far[-25] * lams[-25] / lams[-25:], ":", color="#666666")
     left.annotate("1/λ", (lams[-12], 2.6 * far[-25] * lams[-25] / lams[-12]), color="#666666")
     left.set(xlabel="λ", title="The solution becomes FedADMM's,")
-    colors = plt.get_cmap("viridis")(np.linspace(0.85, 0.1, len(curves) - 1))
-    for color, (name, (rounds, error)) in zip([*colors, "#c1440e"], curves.items(), strict=True):
+    shades = LinearSegmentedColormap.from_list("flame", ["#f6c7a8", COLORS["flame"], "#4d1600"])
+    colors = [*shades(np.linspace(0, 1, len(curves) - 1)), COLORS["fedadmm"]]
+    for color, (name, (rounds, error)) in zip(colors, curves.items(), strict=True):
         line = "--" if name == "FedADMM" else "-"
         right.loglog(rounds, np.maximum(error, 1e-16), line, color=color, label=name, lw=1.5)
     right.set(xlabel="round", ylabel="|w - its own limit|", title="but it takes λ times as long")
