@@ -224,7 +224,3 @@ def entry() -> NoReturn:
         gone = isinstance(error, BrokenPipeError)  # the reader, as in `flamejax list | true`
         code = FAILED if gone else say(error, FAILED)
     sys.exit(code)
-
-
-if __name__ == "__main__":
-    entry()

@@ -140,7 +140,7 @@ def test_light_commands_start_fast_and_without_jax(words):
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_nowhere_to_print_to(unbuffered):
     environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
-    command = [sys.executable, "-m", "flamejax.cli", "list"]
+    command = [sys.executable, "-m", "flamejax", "list"]
     reader, writer = os.pipe()
     os.close(reader)
     for out, said in ((writer, 0), (os.open("/dev/full", os.O_WRONLY), 1)):

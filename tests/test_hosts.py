@@ -38,7 +38,7 @@ def free_port():
 
 def start(arguments, out, environment, processes=1):
     """The same command for each of some processes."""
-    command = [sys.executable, "-m", "flamejax.cli", "run", *arguments, "--out", str(out)]
+    command = [sys.executable, "-m", "flamejax", "run", *arguments, "--out", str(out)]
     several = ["--coordinator", f"127.0.0.1:{free_port()}", "--processes", str(processes)]
     return [
         subprocess.Popen(

@@ -38,7 +38,7 @@ def test_a_run_and_its_report_need_no_interface_at_all(tmp_path):
     alone = ["unshare", "--net", "--map-root-user"]
     if subprocess.run([*alone, "true"], capture_output=True).returncode:
         pytest.skip("this machine does not lend network namespaces")
-    flamejax = [*alone, sys.executable, "-m", "flamejax.cli"]
+    flamejax = [*alone, sys.executable, "-m", "flamejax"]
     for command in (["run", "--out", "one", *SMALL], ["report", "one", "--out", "page"]):
         subprocess.run([*flamejax, *command], cwd=tmp_path, check=True, capture_output=True)
     assert json.loads((tmp_path / "one" / "summary.json").read_text())["rounds"] == 2

@@ -134,11 +134,11 @@ def test_medical_mnist_is_imported_within_a_minute_and_opened_in_two_seconds(tmp
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
-    assert seconds("-m", "flamejax.cli", "data", "import", str(path)) < 60
+    assert seconds("-m", "flamejax", "data", "import", str(path)) < 60
     load = f"import flamejax; flamejax.load_data('medical_mnist', {str(path)!r})"
     assert min(seconds("-c", load) for _ in range(2)) < 2
     run = ["rounds=1", "data.name=medical_mnist", "partition.name=qlabel"]
     options = [word for setting in run for word in ("--set", setting)]
-    seconds("-m", "flamejax.cli", "run", *options, "--out", str(tmp_path / "out"))
+    seconds("-m", "flamejax", "run", *options, "--out", str(tmp_path / "out"))
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
     assert peak < 2e9

@@ -16,7 +16,7 @@ Pictures of reports are drawn in one form of three. Not covered: `bench` beyond 
 downloads, runs of several processes, checkpoints, and code that a library runs in its own threads.
 Real time bounds a case, so on a machine that is busy otherwise a slow one may look like a hang.
 
-Some cases are also given to `python -m flamejax.cli` as they are, to see that it does the same.
+Some cases are also given to `python -m flamejax` as they are, to see that it does the same.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ def for_real(seed: int, found: Found) -> Found:
         variables = {"FLAMEJAX_CACHE": str(box.cache), "HOME": root, "PYTHONPATH": str(ROOT)}
         words = [os.fsencode(word) for word in case.command]
         done = subprocess.run(
-            [sys.executable, "-m", "flamejax.cli", *words], cwd=box.here, timeout=10 * LIMIT,
+            [sys.executable, "-m", "flamejax", *words], cwd=box.here, timeout=10 * LIMIT,
             env={**os.environ, **variables}, capture_output=True, stdin=subprocess.DEVNULL,
         )  # fmt: skip
     said = done.stderr.decode("utf-8", "replace").replace(root, "")

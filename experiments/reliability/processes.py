@@ -63,7 +63,7 @@ class Process:
         environment: Mapping[str, str] | None = None,
     ) -> None:
         """faults: options of faulty.py, which then starts flamejax."""
-        program = [str(FAULTY), *faults, "--"] if faults else ["-m", "flamejax.cli"]
+        program = [str(FAULTY), *faults, "--"] if faults else ["-m", "flamejax"]
         paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (`ended` closes it)
         self.started = time.monotonic()

@@ -144,7 +144,7 @@ def grid(repeats: int, say: Callable[[str], None]) -> list[dict[str, Any]]:
     return rows
 
 
-COMMAND = [sys.executable, "-m", "flamejax.cli"]
+COMMAND = [sys.executable, "-m", "flamejax"]
 
 
 def whole_run(*assignments: str, processes: int = 1) -> dict[str, Any]:

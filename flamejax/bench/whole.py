@@ -38,7 +38,7 @@ def whole(torch: str | None, mnist: Path | None, repeats: int) -> list[dict[str,
             *source, f"rounds={ROUNDS}", f"eval_every={EVERY}", "partition.name=iid",
             f"partition.clients={CLIENTS}", "model.name=mlp", "selection.on=test",
         ]  # fmt: skip
-        ours = [sys.executable, "-m", "flamejax.cli", "run", "--quiet"]
+        ours = [sys.executable, "-m", "flamejax", "run", "--quiet"]
         ours += [part for setting in settings for part in ("--set", setting)]
         contestants = {f"{OURS}, first start": ours, f"{OURS}, later starts": ours}
         if torch:
