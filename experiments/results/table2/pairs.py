@@ -1,10 +1,10 @@
-"""How hard the pairs of classes are that clients with two labels get, and what a draw of them does.
+"""How hard the pairs of classes of clients with two labels are, and what a draw of pairs does.
 
-    python experiments/results/table2/pairs.py RUN      # results of `partition.name = "qlabel"`, q = 2
+    python experiments/results/table2/pairs.py RUN      # results of `qlabel` with q = 2
 
-Softmax regression is trained for every pair of classes, and the personalized accuracies of the run's
-clients are put beside those of their pairs: where the two go together, a line through them says what
-other draws of pairs would have given. One minute for CIFAR10.
+Softmax regression is trained for every pair of classes, and the personalized accuracies of the
+run's clients are put beside those of their pairs: where the two go together, a line through them
+says what other draws of pairs would have given. One minute for CIFAR10.
 """
 
 from __future__ import annotations
@@ -71,12 +71,9 @@ def main() -> None:
     for pair, easy, pm in zip(dealt(labels, clients, config.seed), own, found, strict=True):
         print(f"{pair!s:10} {easy:10.3f} {pm:13.3f}")
     print(f"correlation {np.corrcoef(own, found)[0, 1]:.3f}; PM = {level:.3f} + {slope:.3f} x")
-    print(f"PM of this draw of pairs: {found.mean():.4f}, as the line has it")
-    print(
-        f"PM over {DRAWS} draws by that line: {guessed.mean():.4f}, sd {guessed.std():.4f}; ",
-        end="",
-    )
-    print(f"{np.mean(guessed < found.mean()):.1%} of them below this one")
+    below = np.mean(guessed < found.mean())
+    print(f"PM {found.mean():.4f}; by that line {below:.1%} of {DRAWS} draws of pairs are below it")
+    print(f"their mean is {guessed.mean():.4f}, sd {guessed.std():.4f}")
     print("seeds 1 to 5:", *(f"{guessed[s]:.4f}" for s in range(1, 6)))
 
 
