@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +76,8 @@ def add(commands: Any) -> None:
 
 
 def experiment_command(options: argparse.Namespace) -> int:
+    if options.smoke and "jax" not in sys.modules:  # two rounds take less time than compiling them
+        os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
     from flamejax.experiment.definition import FORMS as BOTH
     from flamejax.experiment.definition import Choice, names
 

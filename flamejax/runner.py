@@ -267,7 +267,7 @@ def _loop(
         for lane in lanes:
             lane.timed(timing)
         every = config.checkpoint.every
-        if isinstance(every, int) and done // every > (done - rounds) // every:
+        if isinstance(every, int) and done % every == 0:
             save()
         watch(done, row if len(lanes) == 1 else None)
 

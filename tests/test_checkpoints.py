@@ -132,9 +132,9 @@ def test_packs_go_on_together(own, stop_after, tmp_path):
 def test_checkpoints_are_written_as_often_as_asked(own, tmp_path):
     settings = {**BASE, **own, "checkpoint": {"every": 4, "keep": 1}}
     fj.run(**settings, out=tmp_path / "run")
-    assert checkpoints.rounds(tmp_path / "run" / CHECKPOINTS) == [9]  # the call that passes 8
+    assert checkpoints.rounds(tmp_path / "run" / CHECKPOINTS) == [8]
     fj.run(**{**settings, "checkpoint": {"every": 1, "keep": 3}}, out=tmp_path / "more")
-    assert checkpoints.rounds(tmp_path / "more" / CHECKPOINTS) == [11, 9, 6]
+    assert checkpoints.rounds(tmp_path / "more" / CHECKPOINTS) == [11, 10, 9]
     timed = {**settings, "checkpoint": {"every": "0.000001min"}}
     fj.run(**timed, out=tmp_path / "timed")
     assert checkpoints.rounds(tmp_path / "timed" / CHECKPOINTS) == [9, 6]

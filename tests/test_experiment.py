@@ -76,6 +76,18 @@ def test_without_malicious_clients_attacks_are_one():
     assert {c.run.config.method.rho for c in runs if c.run.label == "flame"} == {0.02}
 
 
+@pytest.mark.parametrize("name", sorted(names()))
+def test_smoke_is_small_and_has_both_ends_and_all_methods(name):
+    whole, small = found(name), found(name, smoke=True)
+    assert {c.data for c in small} == {"mnist_mini"}
+    assert {c.run.config.rounds for c in small} == {2}
+    assert {c.run.label for c in small} == {c.run.label for c in whole}
+    assert len(small) == 2 * len({c.run.label for c in small}) or not small[0].point
+    for key in whole[0].point:
+        ends = [whole[0].point[key], whole[-1].point[key]]
+        assert list(dict.fromkeys(c.point[key] for c in small)) == ends
+
+
 def test_runs_in_one_place_are_the_same():
     """Experiments share their runs, so what has one path must have one config."""
     there: dict[Path, str] = {}

@@ -163,11 +163,13 @@ def build(
 
 
 def stride_of(config: Config, per_call: int) -> Callable[[int], int]:
-    """Rounds done -> how many to run next."""
+    """Rounds done -> how many to run next: at most to the next evaluation, and checkpoint."""
+    every = config.checkpoint.every
+    stops = [config.eval_every, *([every] if isinstance(every, int) else [])]
 
     def stride(done: int) -> int:
-        to_evaluation = config.eval_every - done % config.eval_every
-        return max(0, min(per_call, to_evaluation, config.rounds - done))
+        ahead = [stop - done % stop for stop in stops]
+        return max(0, min(per_call, *ahead, config.rounds - done))
 
     return stride
 

@@ -207,10 +207,11 @@ def _points(definition: Definition, choice: Choice) -> list[dict[str, Any]]:
     """The points of the grid; without malicious clients there is no attack, whatever its name."""
     axes: Axes = axes_of("", definition.grid, None)
     check_number(axes)
-    if choice.smoke:  # the ends of every axis
-        axes = {key: list(dict.fromkeys([values[0], values[-1]])) for key, values in axes.items()}
+    places = list(product(*axes.values()))
+    if choice.smoke:  # one corner of the grid and the opposite one
+        places = [places[0], places[-1]]
     points = []
-    for values in product(*axes.values()):
+    for values in places:
         point = dict(zip(axes, values, strict=True))
         if point.get("attack.fraction") == 0:
             point["attack.name"] = "none"
