@@ -73,6 +73,19 @@ def test_half_a_config_is_not_taken_for_a_whole_one(tmp_path):
     assert not (folder / "config.toml").exists()
 
 
+def test_checkpoints_cost_little(tmp_path):
+    import checkpoint_cost
+
+    (settings, *_) = checkpoint_cost.WORKLOADS.values()
+    small = {**settings, "rounds": 6, "checkpoint": {"every": 2}}
+    (row,) = checkpoint_cost.measure({"small": small}, 1, tmp_path)
+    assert row["checkpoints"] == 3
+    assert row["megabytes"] > 1
+    assert 0 < row["waited"] < row["with"] / 3
+    assert 0 < row["written"] < 0.05 * checkpoint_cost.Checkpoint().seconds
+    assert "| small |" in checkpoint_cost.report([row])
+
+
 def test_a_flipped_bit_is_noticed_here_and_not_by_orbax():
     pytest.importorskip("orbax.checkpoint")
     import orbax_flips

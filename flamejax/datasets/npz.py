@@ -98,7 +98,7 @@ def numbered(writers: np.ndarray) -> np.ndarray:
 def read(path: Path, keys: Collection[str]) -> dict[str, np.ndarray]:
     """Those of the named arrays that are in an .npz file; no objects, bounded."""
     if not path.is_file():
-        raise refusal(path, "no such file")
+        raise refusal(path, 'no such file; data.name = "npz:FILE" names one')
     found = {}
     with zip_file(path) as archive:
         members = check_members(path, archive)

@@ -21,8 +21,9 @@ def deal(rng: np.random.Generator, data: Dataset, settings: Partition) -> list[n
     if clients * least > samples:
         raise InputError(
             f"partition.clients = {clients} with partition.min_samples = {least} need "
-            f"{clients * least} samples, {samples} are there; clients of iid, quality and qlabel "
-            "may share them with partition.overlap = true"
+            f"{clients * least} samples, {samples} are there: lower one of these, raise data.limit "
+            "if that is set, or let clients of iid, quality and qlabel share samples with "
+            "partition.overlap = true"
         )
     if settings.overlap and settings.name not in ("quantity", "hybrid"):
         raise InputError(
@@ -51,7 +52,7 @@ def check_least(sizes: np.ndarray, least: int) -> None:
     if sizes[small] < least:
         raise InputError(
             f"partition.min_samples = {least}: client {small} gets only {sizes[small]} "
-            "samples; lower it, or take fewer clients"
+            "samples; lower it or partition.clients"
         )
 
 

@@ -211,15 +211,17 @@ def judge(case: Case, found: Outcome) -> str:
         return "unclear: exit code 3 before any work"
     if found.verdict == "accepted":
         return ""
-    lines = found.said.split("\n")
-    if len(lines) != 2 or lines[1] or not lines[0].startswith("flamejax: "):
+    *notes, line, end = ["", *found.said.split("\n")]  # what was found on the way comes before
+    if end or not all(said.startswith("flamejax: ") for said in [*notes[1:], line]):
         return "unclear: not one line"
-    if not lines[0].isprintable():
+    if len(notes) > 2:
+        return "unclear: more than a note and the reason"
+    if not found.said.replace("\n", "").isprintable():
         return "unclear: characters that cannot be printed"
-    if len(lines[0]) < 25 or len(lines[0]) > 6000:
+    if len(line) < 25 or len(line) > 6000:
         return "unclear: a line too short or too long"
     if found.verdict == "refused" and case.names:
-        plain = "".join(c if c.isprintable() else "?" for c in lines[0])
+        plain = "".join(c if c.isprintable() else "?" for c in line)
         if not any(name and name in plain for name in case.names):
             return f"unclear: names none of {list(case.names)!r:.200}"
     return ""

@@ -112,6 +112,7 @@ def one_value(random: Random) -> Case:
         lines[number] = f"{lines[number].partition(' = ')[0]} = {value}"
     # another name takes other settings, and commands take some names only
     wrong += [f"{FILE}: ", "is not a known key", "data.name", "method.name"]
+    wrong += ["local solutions are exact"]  # `theory regression` takes no settings of a solver
     return taken(random, "\n".join(lines), wrong)
 
 
