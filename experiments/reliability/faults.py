@@ -95,7 +95,7 @@ def corrupt(trial: Trial) -> Felt:
 def full_disk(trial: Trial) -> Felt:
     room = int(trial.size * trial.rng.choice([0.001, 0.01, 1]) * trial.rng.random())
     outcome = trial.start("--disk", str(room), "--folder", str(trial.folder)).ended()
-    return NOT_INJECTED if outcome.code == DONE else expect(outcome, [BAD_INPUT])
+    return NOT_INJECTED if outcome.code == DONE else expect(outcome, [BAD_INPUT, FAILED])
 
 
 def read_only(trial: Trial) -> Felt:
