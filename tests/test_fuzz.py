@@ -68,6 +68,11 @@ FOUND = {
         {"set/x.npz": Link("/dev/zero")},
         "neither a file nor a folder",
     ),
+    "digits without an end": (
+        ["data", "import", "set"],
+        {"set/x.json": Link("/dev/zero")},
+        "set/x.json: cannot be read: not a plain file",
+    ),
     "a config's name": (["run", TOO_LONG], {}, "File name too long"),
     "a folder's name": (["report", TOO_LONG], {}, "File name too long"),
     "an import's name": (["data", "import", TOO_LONG], {}, "File name too long"),

@@ -353,10 +353,13 @@ LINREG, SYNTHETIC = ({"name": name} for name in ("linreg", "synthetic"))
         ({"data": SYNTHETIC, "partition": {"name": "qlabel"}}, "'qlabel'.*natural, iid"),
         ({"data": LINREG, "partition": {"name": "hybrid"}}, "'hybrid'.*natural, iid"),
         ({"data": SYNTHETIC, "partition": {"overlap": True}}, "partition.overlap"),
-        ({"data": SYNTHETIC, "partition": {"min_samples": 200}}, "min_samples = 200: client"),
+        (
+            {"data": SYNTHETIC, "partition": {"min_samples": 200}},
+            "min_samples = 200: client .* lower it$",
+        ),
         (
             {"data": {**SYNTHETIC, "samples": 5}, "partition": {"name": "iid"}},
-            "min_samples = 10: client 0 gets only 5",
+            "min_samples = 10: client 0 gets only 5; lower it or raise data.samples$",
         ),
         ({"data": LINREG, "model": {"name": "mlr"}}, "model.name = 'mlr' needs classes"),
         ({"data": SYNTHETIC, "model": {"name": "linear"}}, "'linear' is a regression.*10 classes"),

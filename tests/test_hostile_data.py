@@ -497,6 +497,11 @@ def test_leaf(tmp_path, cache, what):
     assert refusal(cache, "femnist", folder).startswith(f"{folder / 'all_data.json'}: ")
 
 
+def test_leaf_that_keeps_one_waiting(tmp_path, cache):
+    os.mkfifo(tmp_path / "all_data.json")
+    assert "all_data.json: cannot be read: not a plain file" in refusal(cache, "femnist", tmp_path)
+
+
 # arrays
 
 PIXELS = np.zeros((3, 2, 2), np.uint8)

@@ -143,13 +143,23 @@ def _read(folder: Path, name: str) -> bytes:
 def read_file(path: Path, limit: int) -> bytes:
     """A whole file of at most `limit` bytes."""
     try:
-        with path.open("rb", buffering=0) as file:
+        with os.fdopen(_open(path), "rb", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
             if size > limit:
                 raise refusal(path, f"{size} bytes, more than the {limit} such a file may have")
             return file.read()
     except (OSError, ValueError) as error:
         raise refusal(path, f"cannot be read: {error}") from None
+
+
+def _open(path: Path | str) -> int:
+    """A descriptor of a plain file; devices may never end, and pipes keep one waiting."""
+    flags = sum(getattr(os, name, 0) for name in ("O_BINARY", "O_NONBLOCK"))
+    file = os.open(path, os.O_RDONLY | flags)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise OSError("not a plain file")
+    return file
 
 
 def digest_file(path: Path) -> str:
@@ -168,7 +178,7 @@ def digest_files(folder: Path, names: Sequence[str]) -> str:
 def _digest(path: str) -> bytes:
     total = hashlib.sha256()
     try:
-        file = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+        file = _open(path)
         try:
             while part := os.read(file, 2**17):
                 total.update(part)

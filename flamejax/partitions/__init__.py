@@ -46,13 +46,13 @@ def check_labels(data: Dataset, settings: Partition) -> None:
         raise InputError(f"partition.name = '{settings.name}' needs class labels")
 
 
-def check_least(sizes: np.ndarray, least: int) -> None:
-    """Refuse sizes [C] that leave a client with too few samples."""
+def check_least(sizes: np.ndarray, least: int, otherwise: str = "or partition.clients") -> None:
+    """Refuse sizes [C] that leave a client with too few samples; otherwise: what else may help."""
     small = int(np.argmin(sizes))
     if sizes[small] < least:
         raise InputError(
-            f"partition.min_samples = {least}: client {small} gets only {sizes[small]} "
-            "samples; lower it or partition.clients"
+            f"partition.min_samples = {least}: client {small} gets only {sizes[small]}; "
+            f"lower it {otherwise}".rstrip()
         )
 
 

@@ -31,7 +31,7 @@ def sizes(rng: np.random.Generator, data: Generator, settings: Partition) -> np.
             f"partition.name = '{settings.name}' deals stored samples; generated data take "
             "natural, iid, quality or quantity"
         )
-    check_least(found, least)
+    check_least(found, least, "" if settings.name == "natural" else "or raise data.samples")
     if settings.name == "quantity":
         shares = dirichlet_shares(rng, settings.beta, clients)
         found = sizes_at_least(shares, data.equal * clients, least)
