@@ -7,7 +7,6 @@ import errno
 import io
 import logging
 import os
-import signal
 import sys
 import warnings
 from typing import Any, NoReturn
@@ -35,6 +34,7 @@ from flamejax.arguments import (
     settings,
 )
 from flamejax.errors import InputError, RunError
+from flamejax.stopping import obey
 
 SEEDS = "e.g. 0,1,2; default: the config's seed"
 
@@ -209,8 +209,7 @@ def _brief(message: Warning | str, *_: Any, **__: Any) -> str:
 
 def entry() -> NoReturn:
     """The console script."""
-    # a termination request ends a command like Ctrl-C does: with its files in order
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    obey()
     warnings.formatwarning = _brief
     if isinstance(sys.stdout, io.TextIOWrapper):  # names of files need not be text
         sys.stdout.reconfigure(errors="backslashreplace")

@@ -21,6 +21,7 @@ from typing import IO, Any
 from flamejax.config import make
 from flamejax.errors import RunError
 from flamejax.many import Job
+from flamejax.stopping import obey
 
 Begin = Callable[[Sequence[int]], list[Job]]
 End = Callable[[Sequence[int], Sequence[RunError | None]], None]
@@ -87,7 +88,7 @@ def _work(number: int, of: int) -> None:
     if hasattr(os, "sched_setaffinity"):
         share = sorted(os.sched_getaffinity(0))[number::of]
         os.sched_setaffinity(0, share or os.sched_getaffinity(0))
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    obey()
     threading.Thread(target=_mind, args=(os.getppid(),), daemon=True).start()
 
     from flamejax.together import run_together

@@ -327,3 +327,27 @@ def test_a_request_that_comes_too_late_to_stop_a_run_is_passed_on():
     with pytest.raises(KeyboardInterrupt):
         finished_run()
     assert ran == [1]
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_request_inside_a_callback_is_not_lost(number):
+    """As those of JAX's garbage collection, where Python prints an exception and goes on."""
+    code = f"""
+import gc, os, signal, time
+from flamejax import cli
+
+def once(*_):
+    gc.callbacks.remove(once)
+    os.kill(os.getpid(), {int(number)})
+
+def slow(_):
+    gc.callbacks.append(once)
+    gc.collect()
+    time.sleep(60)
+
+signal.signal(signal.SIGINT, signal.{SIGNALS[number]})
+cli.list_command = slow
+cli.entry()
+"""
+    done = subprocess.run([sys.executable, "-c", code, "list"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (3, "flamejax: interrupted\n")
