@@ -176,7 +176,7 @@ def _intact(path: Path) -> bool:
 
 def say(what: str) -> None:
     """A warning: one line, and work goes on."""
-    print(f"flamejax: {shown(what)}", file=sys.stderr)
+    print(f"flamejax: warning: {shown(what)}", file=sys.stderr)
 
 
 def _pointer(name: str) -> Path:

@@ -211,11 +211,12 @@ def judge(case: Case, found: Outcome) -> str:
         return "unclear: exit code 3 before any work"
     if found.verdict == "accepted":
         return ""
-    *notes, line, end = ["", *found.said.split("\n")]  # what was found on the way comes before
-    if end or not all(said.startswith("flamejax: ") for said in [*notes[1:], line]):
+    *warned, line, end = ["", *found.said.split("\n")]  # what was found on the way comes before
+    warned = warned[1:]
+    if end or not line.startswith("flamejax: ") or len(warned) > 1:
         return "unclear: not one line"
-    if len(notes) > 2:
-        return "unclear: more than a note and the reason"
+    if not all(said.startswith("flamejax: warning: ") for said in warned):
+        return "unclear: more than a warning and the reason"
     if not found.said.replace("\n", "").isprintable():
         return "unclear: characters that cannot be printed"
     if len(line) < 25 or len(line) > 6000:
