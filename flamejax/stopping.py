@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import signal
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 SOON = 0.01  # seconds
@@ -26,7 +28,9 @@ def obey() -> None:
         if lost.exc_type is not KeyboardInterrupt:
             ordinary(lost)
             return
-        timer = threading.Timer(SOON, os.kill, (os.getpid(), signal.SIGTERM))
+        # a signal also wakes a thread that waits; on Windows it would end the process at once
+        repeat = partial(os.kill, os.getpid()) if os.name == "posix" else _thread.interrupt_main
+        timer = threading.Timer(SOON, repeat, [signal.SIGTERM])
         timer.daemon = True
         timer.start()
 
