@@ -244,7 +244,7 @@ def test_changed_folders_are_decoded_again(tmp_path, cache, change):
 DAMAGE = {
     "cut": lambda b: b[: len(b) // 2],
     "empty": lambda b: b"",
-    "flipped": lambda b: b[:200] + bytes([b[200] ^ 1]) + b[201:],
+    "flipped": lambda b: b[: len(b) // 2] + bytes([b[len(b) // 2] ^ 1]) + b[len(b) // 2 + 1 :],
     "text": lambda b: b"hello" * 99,
 }
 
