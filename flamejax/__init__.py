@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from flamejax.errors import InputError, RunError
 
 if TYPE_CHECKING:
+    from flamejax.callbacks import Callback
     from flamejax.catalog import load_data
     from flamejax.comparer import compare
     from flamejax.comparison import Comparison
@@ -34,6 +35,7 @@ _HOMES = {
     "sweep": "sweeper",
     "Sweep": "swept",
     "write_report": "reporter",
+    "Callback": "callbacks",
     "Config": "config",
     "Aggregator": "types",
     "Attack": "types",
@@ -48,6 +50,7 @@ _HOMES = {
 __all__ = [
     "Aggregator",
     "Attack",
+    "Callback",
     "Comparison",
     "Config",
     "Dataset",

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from flamejax import hosts, loggers
+from flamejax.callbacks import Callback
 from flamejax.config import Config, lay_over, make
 from flamejax.engine import RoundInfo, State
 from flamejax.engine.compile import common_trees
@@ -41,6 +42,7 @@ def run(
     quiet: bool = False,
     profile: bool = False,
     resume: bool = False,
+    callbacks: Sequence[Callback] = (),
     **settings: Any,
 ) -> Result:
     """Train, evaluate and record.
@@ -50,6 +52,7 @@ def run(
     or your own `Dataset` and `Model`. out: a folder for the records; nothing is written without it.
     quiet: no progress bar. profile: also a trace of one round, and what it costs, in `out`/profile.
     resume: go on with the run in `out`, from its newest checkpoint, and with its config.
+    callbacks: your own code while the run goes on, see `flamejax.Callback`.
     """
     own = take_own(data, model, settings)
     if not resume and (settings or not isinstance(config, Config)):
@@ -61,7 +64,7 @@ def run(
     if mine and not resume:
         check_free(mine)
     with held(mine):
-        return _run(config, settings, own, folder, quiet, profile, resume)
+        return _run(config, settings, own, folder, quiet, profile, resume, callbacks)
 
 
 def _run(
@@ -72,6 +75,7 @@ def _run(
     quiet: bool,
     profile: bool,
     resume: bool,
+    callbacks: Sequence[Callback],
 ) -> Result:
     before = None
     if resume:
@@ -99,7 +103,7 @@ def _run(
                 raise KeyboardInterrupt
             lane = Lane(config, federation, engine.facts, folder, own, name, before, smoothness)
             traces = lane.folder.path / "profile" if lane.folder and profile else None
-            (result,) = _carry_out(drive, [lane], watch, stop, started, traces)
+            (result,) = _carry_out(drive, [lane], watch, stop, started, traces, callbacks)
     if traces and folder:
         write_costs(engine, folder / "timings.jsonl", traces)
     if lane.failure:
@@ -113,6 +117,7 @@ def run_together(
     quiet: bool = False,
     data: Dataset | None = None,
     model: Model | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> list[RunError | None]:
     """Runs of the same structure in one program; each leaves what `run` would have left in its
     folder. Where all folders have checkpoints of the same round, they go on from there; otherwise
@@ -153,7 +158,7 @@ def run_together(
                     configs, found, pack.facts, outs, before, smoothness, strict=True
                 )
             ]
-            _carry_out(drive, lanes, watch, stop, started)
+            _carry_out(drive, lanes, watch, stop, started, callbacks=callbacks)
     return [lane.failure for lane in lanes]
 
 
@@ -191,6 +196,7 @@ def _carry_out(
     stop: list[int],
     started: float,
     traces: Path | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> list[Result]:
     """All rounds of all runs; their results are recorded however it ends."""
     state, status = [drive.state], "finished"
@@ -202,7 +208,7 @@ def _carry_out(
 
     try:
         try:
-            _loop(drive, state, lanes, watch, stop, traces, save)
+            _loop(drive, state, lanes, watch, stop, traces, save, callbacks)
         except KeyboardInterrupt as error:
             status, stopped = "interrupted", error
         seconds = (time.perf_counter() - started) / len(lanes)
@@ -228,6 +234,7 @@ def _loop(
     stop: list[int],
     traces: Path | None,
     save: Callable[[], None],
+    callbacks: Sequence[Callback],
 ) -> None:
     config, done = lanes[0].config, lanes[0].history.rounds
     begun, saved = done, time.monotonic()
@@ -257,6 +264,7 @@ def _loop(
         timing |= {"traced": True} if watched else {}
         for lane, log in zip(lanes, logs, strict=True):
             lane.trained(log, rounds, seconds)
+        _tell(callbacks, [lane for lane in lanes if not lane.failure], done)
         row = None
         if done % config.eval_every == 0 or done == config.rounds:
             clock = time.perf_counter()
@@ -264,12 +272,21 @@ def _loop(
             timing["evaluate_seconds"] = (time.perf_counter() - clock) / len(lanes)
             for lane, sums in zip(lanes, found, strict=True):
                 row = lane.evaluated(sums)
+                if row is not None:
+                    for callback in callbacks:
+                        callback.on_evaluation(lane.config, row)
         for lane in lanes:
             lane.timed(timing)
         every = config.checkpoint.every
         if isinstance(every, int) and done % every == 0:
             save()
         watch(done, row if len(lanes) == 1 else None)
+
+
+def _tell(callbacks: Sequence[Callback], lanes: Sequence[Lane], done: int) -> None:
+    for callback in callbacks:
+        for lane in lanes:
+            callback.on_rounds(lane.config, done)
 
 
 def _saved(lanes: Sequence[Lane]) -> int | None:

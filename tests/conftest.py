@@ -13,6 +13,8 @@ import jax
 import numpy as np
 import pytest
 
+from .cost import pytest_addoption, pytest_collection_modifyitems, pytest_configure  # noqa: F401
+
 OFFLINE = Path(__file__).parent / "offline"
 
 if "PYTEST_XDIST_WORKER" not in os.environ:  # one cache for all workers, and never the user's own

@@ -105,7 +105,7 @@ def optimised():
     jax.config.update("jax_disable_most_optimizations", True)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.usefixtures("optimised")
 @pytest.mark.parametrize(("name", "partition"), CASES)
 def test_every_partition_of_all_samples(name, partition):
@@ -121,7 +121,7 @@ def test_writers_are_the_836_of_mnist():
     assert len(data.labels) == 70_000
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_medical_mnist_is_imported_within_a_minute_and_opened_in_two_seconds(tmp_path):
     """And a whole round of it takes less than 2 GB of memory."""
     path = source("medical_mnist")

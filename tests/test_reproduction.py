@@ -30,7 +30,7 @@ def test_ten_rounds_with_two_classes_a_client(mnist_dir):
     assert 0.65 < shared < 0.82
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize(
     ("partition", "preset", "personal", "shared"),
@@ -46,7 +46,7 @@ def test_hundred_rounds(mnist_dir, partition, preset, personal, shared, seed):
     assert shared[0] <= gm <= shared[1]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("method", "personal", "shared"),
     [
@@ -66,7 +66,7 @@ def test_baselines_with_two_classes_a_client(mnist_dir, method, personal, shared
     assert shared[0] <= gm <= shared[1]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("config", "personal", "shared"),
     [

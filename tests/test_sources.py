@@ -199,7 +199,7 @@ def test_real_images(tmp_path, file, name, shape, mean):
     assert abs(data.images.mean() - mean) < 2
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_import_of_all_of_medical_mnist():
     kept = importing.import_path(real("medical_mnist.zip"))
     assert (kept.name, kept.samples, kept.shape, kept.classes) == (

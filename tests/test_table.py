@@ -75,7 +75,7 @@ def test_some_triples(triple):
     two_rounds(*triple)
 
 
-@pytest.mark.table
+@pytest.mark.full
 @pytest.mark.parametrize("triple", ALL, ids="-".join)
 def test_every_triple(triple):
     two_rounds(*triple)
