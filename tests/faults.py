@@ -24,6 +24,18 @@ class InterruptAfter(fj.Callback):
             os.kill(os.getpid(), signal.SIGINT)
 
 
+class KillAfter(fj.Callback):
+    """This process is killed, without a chance to do anything, after so many calls."""
+
+    def __init__(self, calls: int) -> None:
+        self.left = calls
+
+    def on_rounds(self, config: Config, done: int) -> None:
+        self.left -= 1
+        if self.left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
 class Seen(fj.Callback):
     """Calls `then` whenever some rounds are over."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -10,25 +11,61 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
+import tomli_w
+from jax.sharding import PartitionSpec as P
 
+import flamejax as fj
 from flamejax import checkpoints, hosts
 from flamejax.cli import main
+from flamejax.config import lay_over
+from flamejax.engine import devices
 from flamejax.errors import InputError
 from flamejax.hosts.meet import meet
 
-COMMON = ["--quiet", "--set", "model.name=mlr", "--set", "data.limit=1500"]
-SOME = ["--set", "partition.clients=14", "--set", "participation.clients_per_round=5"]
 SOON = 25  # seconds in which a lost process is noticed: 20 of silence, and a little
+SMALL = {
+    "rounds": 12,
+    "eval_every": 4,
+    "data": {"limit": 600},
+    "model": {"name": "mlr"},
+    "checkpoint": {"every": 4},
+    "engine": {"rounds_per_call": 2},
+}
+SOME = {"partition": {"clients": 14}, "participation": {"clients_per_round": 5}}
+CASES = {
+    "all clients": {"partition": {"clients": 7}},
+    "some of them": SOME,
+    "a store on the hosts": {**SOME, "engine": {"store": "touched"}},
+}
+# A process of a run that kills itself after so many calls of the compiled rounds.
+VICTIM = """
+import sys
+import flamejax as fj
+from flamejax import config, hosts
+from tests.faults import KillAfter
+
+file, out, calls, *place = sys.argv[1:]
+settings = config.make(config.load(file))
+with hosts.join(hosts.placed(*place), settings.to_toml()):
+    fj.run(settings, out=out, quiet=True, callbacks=[KillAfter(int(calls))])
+"""
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    """Compiled programs for all processes of this file; no devices but those asked for."""
+def settings_of(case, **engine):
+    given = lay_over(SMALL, CASES[case])
+    return lay_over(given, {"engine": engine})
+
+
+def environment():
+    """Of the processes: they compile as the tests do, for no devices but those asked for."""
     kept = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "JAX_NUM_CPU_DEVICES")}
-    return {**kept, "FLAMEJAX_CACHE": str(tmp_path_factory.mktemp("cache"))}
+    path = os.pathsep.join([str(Path(__file__).parents[1]), kept.get("PYTHONPATH", "")])
+    return {**kept, "PYTHONPATH": path, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
 
 
 def free_port():
@@ -36,14 +73,24 @@ def free_port():
         return server.getsockname()[1]
 
 
-def start(arguments, out, environment, processes=1):
-    """The same command for each of some processes."""
-    command = [sys.executable, "-m", "flamejax", "run", *arguments, "--out", str(out)]
-    several = ["--coordinator", f"127.0.0.1:{free_port()}", "--processes", str(processes)]
+def start(settings, out, processes=1, victim=None):
+    """The same command for each of some processes; without settings it resumes the run. A victim
+    does not live to see round 8."""
+    file, address = out.with_name(f"{out.name}.toml"), f"127.0.0.1:{free_port()}"
+    if settings is not None:
+        file.write_text(tomli_w.dumps(settings))
+    what = ["--resume"] if settings is None else [str(file)]
+    command = ["-m", "flamejax", "run", *what, "--quiet", "--out", str(out)]
+    several = ["--coordinator", address, "--processes", str(processes)]
     return [
         subprocess.Popen(
-            [*command, *([*several, "--rank", str(rank)] if processes > 1 else [])],
-            env=environment,
+            [sys.executable]
+            + (
+                ["-c", VICTIM, str(file), str(out), "3", address, str(processes), str(rank)]
+                if rank == victim
+                else [*command, *([*several, "--rank", str(rank)] if processes > 1 else [])]
+            ),
+            env=environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -74,36 +121,60 @@ def assert_close(found, expected):
         assert ours["train_loss"] == pytest.approx(theirs["train_loss"], rel=1e-5)
 
 
-CASES = {
-    "all clients": ["--set", "partition.clients=7"],
-    "some of them": SOME,
-    "a store on the hosts": [*SOME, "--set", "engine.store=touched"],
-}
-
-
 @pytest.fixture(scope="module")
-def alone(cache, tmp_path_factory):
-    """The runs of one process with one device."""
-    folder = tmp_path_factory.mktemp("alone")
-    length = ["--set", "rounds=6", "--set", "eval_every=3", "--set", "engine.devices=1"]
-    for number, case in enumerate(CASES.values()):
-        codes, said = end(start([*COMMON, *case, *length], folder / str(number), cache))
-        assert codes == [0], said
-    return {case: rows(folder / str(number)) for number, case in enumerate(CASES)}
+def alone(tmp_path_factory):
+    """The runs of one process with one device, each made once."""
+
+    @functools.cache
+    def of(case):
+        out = tmp_path_factory.mktemp("alone") / "run"
+        fj.run(settings_of(case, devices=1), out=out, quiet=True)
+        return rows(out)
+
+    return of
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("devices", [2, 8])
-def test_two_processes_and_eight_devices_give_the_same_run(devices, case, alone, cache, tmp_path):
-    length = ["--set", "rounds=6", "--set", "eval_every=3", "--set", f"engine.devices={devices}"]
-    processes = 2 if devices == 2 else 1
-    started = start([*COMMON, *CASES[case], *length], tmp_path / "run", cache, processes)
+@pytest.mark.parametrize(
+    ("processes", "devices", "case"),
+    [
+        (2, 2, "some of them"),
+        pytest.param(2, 2, "all clients", marks=pytest.mark.full),
+        pytest.param(2, 2, "a store on the hosts", marks=pytest.mark.full),
+        *[pytest.param(1, 8, case, marks=pytest.mark.full) for case in CASES],
+    ],
+)
+def test_two_processes_and_eight_devices_give_the_same_run(
+    processes, devices, case, alone, tmp_path
+):
+    started = start(settings_of(case, devices=devices), tmp_path / "run", processes)
     codes, said = end(started)
     assert codes == [0] * processes, said
     assert said == [""] * processes
-    assert_close(rows(tmp_path / "run"), alone[case])
+    assert_close(rows(tmp_path / "run"), alone(case))
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["execution"]["devices"] == devices
+
+
+@pytest.mark.parametrize(
+    ("processes", "victim", "then"), [(2, 0, 1), pytest.param(4, 2, 2, marks=pytest.mark.full)]
+)
+def test_a_killed_process_ends_the_run_which_then_goes_on(processes, victim, then, alone, tmp_path):
+    out = tmp_path / "run"
+    started = start(settings_of("some of them", devices=processes), out, processes, victim)
+    assert started[victim].wait(240) == -signal.SIGKILL
+    clock = time.monotonic()
+    codes, said = end(started, SOON)
+    assert time.monotonic() - clock < SOON
+    assert codes == [-signal.SIGKILL if rank == victim else 3 for rank in range(processes)], said
+    lost = f"flamejax: a process of this run is lost: rank {victim} ended before the run was over\n"
+    assert said == ["" if rank == victim else lost for rank in range(processes)]
+    assert checkpoints.rounds(out / "checkpoints") == [4]
+    if then == 1:
+        fj.run(out=out, resume=True, quiet=True)
+    else:
+        codes, said = end(start(None, out, then))
+        assert codes == [0] * then, said
+    assert_close(rows(out), alone("some of them"))
 
 
 def until_checkpoint(out, started):
@@ -113,49 +184,31 @@ def until_checkpoint(out, started):
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize(("processes", "victim", "then"), [(2, 0, 1), (4, 2, 2)])
-def test_a_killed_process_ends_the_run_which_then_goes_on(processes, victim, then, cache, tmp_path):
-    length = ["--set", "rounds=200", "--set", "eval_every=100", "--set", "checkpoint.every=4"]
-    length += ["--set", "engine.rounds_per_call=2"]
-    (codes, said) = end(start([*COMMON, *SOME, *length], tmp_path / "whole", cache))
-    assert codes == [0], said
-    out = tmp_path / "run"
-    started = start([*COMMON, *SOME, *length], out, cache, processes)
-    until_checkpoint(out, started)
-    started[victim].kill()
-    clock = time.monotonic()
-    codes, said = end(started, SOON)
-    assert time.monotonic() - clock < SOON
-    assert codes == [-signal.SIGKILL if rank == victim else 3 for rank in range(processes)]
-    lost = f"flamejax: a process of this run is lost: rank {victim} ended before the run was over\n"
-    assert said == ["" if rank == victim else lost for rank in range(processes)]
-    codes, said = end(start(["--resume", "--quiet"], out, cache, then))
-    assert codes == [0] * then, said
-    assert_close(rows(out), rows(tmp_path / "whole"))
-
-
-def test_a_request_to_stop_one_stops_all_with_a_checkpoint(cache, tmp_path):
-    length = ["--set", "rounds=4000", "--set", "checkpoint.every=4"]
-    started = start([*COMMON, *SOME, *length], tmp_path / "run", cache, 2)
+@pytest.fixture
+def endless(tmp_path):
+    """Two processes at a run that has a checkpoint, and rounds for a long time."""
+    started = start(settings_of("some of them", devices=2) | {"rounds": 4000}, tmp_path / "run", 2)
     until_checkpoint(tmp_path / "run", started)
-    started[1].send_signal(signal.SIGINT)
-    codes, said = end(started)
+    yield started
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.full
+def test_a_request_to_stop_one_stops_all_with_a_checkpoint(endless):
+    endless[1].send_signal(signal.SIGINT)
+    codes, said = end(endless)
     assert codes == [130, 130], said
     assert all("--resume --out" in line for line in said)
 
 
-def test_a_silent_process_is_taken_for_lost(cache, tmp_path):
-    length = ["--set", "rounds=4000", "--set", "checkpoint.every=4"]
-    started = start([*COMMON, *SOME, *length], tmp_path / "run", cache, 2)
-    until_checkpoint(tmp_path / "run", started)
-    started[1].send_signal(signal.SIGSTOP)
-    try:
-        said = started[0].communicate(timeout=SOON)[1]
-        assert started[0].returncode == 3
-        assert "rank 1 has been silent for 20 s" in said
-    finally:
-        end(started[1:], 1) if started[1].poll() else started[1].kill()
-        started[1].communicate()
+@pytest.mark.full
+def test_a_silent_process_is_taken_for_lost(endless):
+    endless[1].send_signal(signal.SIGSTOP)
+    said = endless[0].communicate(timeout=SOON)[1]
+    assert endless[0].returncode == 3
+    assert "rank 1 has been silent for 20 s" in said
 
 
 def together(*processes):
@@ -241,17 +294,10 @@ def test_places_are_refused_in_one_line(arguments, why, capsys, monkeypatch):
     assert said.count("\n") == 1
 
 
-def test_sums_between_processes_are_those_of_each_leaf(monkeypatch):
-    import jax
-    from jax.sharding import PartitionSpec as P
-
-    from flamejax.engine import devices
-
-    monkeypatch.setattr(devices.hosts, "count", lambda: 2)
+def test_sums_between_processes_are_those_of_each_leaf():
     mesh = devices.Mesh(np.array(jax.devices()[:2]), (devices.AXIS,))
     tree = {"a": np.arange(6.0).reshape(2, 3), "b": np.arange(2), "c": np.ones((2, 2, 1))}
-    summed = jax.jit(
-        jax.shard_map(devices.total, mesh=mesh, in_specs=P(devices.AXIS), out_specs=P())
-    )(tree)
+    total = functools.partial(devices.total, packed=True)
+    summed = jax.jit(jax.shard_map(total, mesh=mesh, in_specs=P(devices.AXIS), out_specs=P()))(tree)
     for name, value in tree.items():
         np.testing.assert_allclose(summed[name], value.sum(0, keepdims=True))

@@ -68,12 +68,13 @@ def _mesh(devices: Sequence[jax.Device]) -> Mesh:
     return Mesh(np.array(devices), (AXIS,), axis_types=(AxisType.Auto,))
 
 
-def total(parts: Tree) -> Tree:
+def total(parts: Tree, packed: bool | None = None) -> Tree:
     """Sums over all devices, leaf by leaf; on every device.
 
-    Between processes every leaf would travel alone, which for small ones takes most of the time.
+    packed: whether leaves travel together; if not given, between processes they do. There every
+    leaf would travel alone, which for small ones takes most of the time.
     """
-    if hosts.count() == 1:
+    if not (hosts.count() > 1 if packed is None else packed):
         return lax.psum(parts, AXIS)
     leaves, structure = jax.tree.flatten(parts)
     sums: dict[int, Array] = {}
