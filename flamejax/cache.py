@@ -8,7 +8,7 @@ import os
 import platform
 from pathlib import Path
 
-MOST_PROGRAMS = 2000  # of some 100 kB each; the oldest go
+MOST_PROGRAMS = 2000  # of some 100 kB each
 
 
 def folder() -> Path:
@@ -18,10 +18,11 @@ def folder() -> Path:
     return Path(os.path.abspath(cache or os.path.join(base, "flamejax")))
 
 
-def keep_programs() -> None:
+def keep_programs(most: int = MOST_PROGRAMS) -> None:
     """Have JAX keep what it compiles, so that the next start of the same shape is quick.
 
-    A folder that the user has chosen for JAX stays, and so does a choice against keeping.
+    most: programs kept from earlier; the oldest go. A folder that the user has chosen for JAX
+    stays, and so does a choice against keeping.
     """
     import jax
 
@@ -31,7 +32,7 @@ def keep_programs() -> None:
     programs = folder() / "compiled" / _processor()
     try:
         programs.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _prune(programs)
+        _prune(programs, most)
     except OSError:  # nothing can be kept there: compile every time
         return
     jax.config.update("jax_compilation_cache_dir", str(programs))
@@ -48,7 +49,7 @@ def _processor() -> str:
     return hashlib.sha256(kind.encode()).hexdigest()[:16]
 
 
-def _prune(programs: Path) -> None:
+def _prune(programs: Path, most: int) -> None:
     kept = sorted(programs.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
-    for path in kept[MOST_PROGRAMS:]:
+    for path in kept[most:]:
         path.unlink(missing_ok=True)

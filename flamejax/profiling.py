@@ -108,11 +108,11 @@ def read_trace(path: Path, programs: list[costs.Program]) -> dict[str, Spent]:
     for (name, *_), events in found.items():
         if name in loops:
             runs = [event._replace(done=ends.get(key, event.end)) for key, event in events]
-            _share_out(sorted(runs), loops[name], totals[name])
+            share_out(sorted(runs), loops[name], totals[name])
     return totals
 
 
-def _share_out(events: list[Event], loops: set[str], spent: Spent) -> None:
+def share_out(events: list[Event], loops: set[str], spent: Spent) -> None:
     """Share the time of one device out among its instructions. Events are by rising start.
 
     Loops contain what runs in them, which has events of its own; so a moment belongs to the event

@@ -152,3 +152,8 @@ def get(kind: str, name: str) -> Any:
 def register(kind: str, name: str, target: Any, text: str = "registered by the user") -> None:
     """Add or replace an entry."""
     _ENTRIES[kind][name] = (target, text)
+
+
+def unregister(kind: str, name: str) -> None:
+    """Take an entry out again, if there is one."""
+    _ENTRIES[kind].pop(name, None)

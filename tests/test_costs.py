@@ -122,7 +122,7 @@ def test_time_is_shared_out():
         profiling.Event(50, 60, 60, "user"),
     ]
     spent = profiling.Spent(defaultdict(int), defaultdict(float))
-    profiling._share_out(events, {"while.1"}, spent)
+    profiling.share_out(events, {"while.1"}, spent)
     assert spent.runs == {"while.1": 1, "small": 2, "product": 1, "user": 1}
     assert spent.nanoseconds == {"while.1": 2, "small": 5, "product": 43, "user": 10}
 

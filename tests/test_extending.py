@@ -63,7 +63,7 @@ def _registered():
         fj.register(kind, settings.model_fields["name"].default, settings)
     yield
     for kind, settings in entries.items():
-        del registry._ENTRIES[kind][settings.model_fields["name"].default]
+        registry.unregister(kind, settings.model_fields["name"].default)
 
 
 def trained(method, **settings):

@@ -7,7 +7,9 @@ from flamejax.config import make
 from flamejax.engine import memory
 from flamejax.readying import outlook
 
-SMALL = ["--set", "data.limit=400", "--set", "model.name=mlr", "--set", "engine.devices=1"]
+from .faults import memory_left
+
+SMALL = ["--set", "data.limit=400", "--set", "model.name=mlr", "--set", "engine.devices=2"]
 
 
 def said(capsys, *arguments, code=2):
@@ -34,7 +36,7 @@ def test_a_dry_run_says_how_much_a_run_takes_and_leaves_nothing(tmp_path, monkey
 
 def test_the_devices_of_a_cpu_share_one_copy_of_the_samples():
     small = {"data": {"limit": 400}, "model": {"name": "mlr"}}
-    facts, federation = outlook(make({**small, "engine": {"devices": 4}}), quiet=True)
+    facts, federation = outlook(make({**small, "engine": {"devices": 2}}), quiet=True)
     assert facts.need.data == federation.nbytes
 
 
@@ -42,29 +44,34 @@ def test_the_devices_of_a_cpu_share_one_copy_of_the_samples():
     ("free", "words"),
     [
         (
-            10**5,
+            100,
             "memory: the states of 10 clients take 628 kB and their samples 317 kB, ",
         ),
-        (1_300_000, "memory: a round needs "),
+        (1300, "memory: a round needs "),
     ],
 )
 def test_what_has_no_room_is_refused(free, words, monkeypatch, capsys):
-    left = iter([free, 10**4])
-    monkeypatch.setattr(memory, "free_memory", lambda: next(left))
+    memory_left(monkeypatch, free, 10)  # kB, when it is asked first and then
     line = said(capsys)
     assert line.startswith(f"flamejax: {words}")
     assert "; lower " in line
     assert line.count("\n") == 1
 
 
-def test_a_container_may_leave_less_than_the_machine_has(tmp_path):
-    assert memory._left_to_group(tmp_path) is None
+def test_a_container_may_leave_less_than_the_machine_has(tmp_path, monkeypatch):
+    memory_left(monkeypatch, 1000)
+    assert memory.free_memory(tmp_path) == 1_024_000
     (tmp_path / "memory.current").write_text("300\n")
     (tmp_path / "memory.max").write_text("max\n")
-    assert memory._left_to_group(tmp_path) is None
+    assert memory.free_memory(tmp_path) == 1_024_000
     (tmp_path / "memory.max").write_text("1000\n")
     (tmp_path / "memory.stat").write_text("anon 180\nactive_file 20\ninactive_file 100\n")
-    assert memory._left_to_group(tmp_path) == 800
+    assert memory.free_memory(tmp_path) == 800
+    memory_left(monkeypatch, 1000, 0)
+    assert [memory.free_memory(tmp_path) for _ in range(2)] == [800, 0]
+
+
+def test_this_machine_has_some_memory():
     assert 0 < memory.free_memory() < 2**50
 
 

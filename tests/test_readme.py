@@ -31,6 +31,6 @@ def test_the_method_example(capsys):
     try:
         exec(code.replace("rounds=10", "rounds=2"), {})
     finally:
-        registry._ENTRIES["methods"].pop("fedavgm", None)
+        registry.unregister("methods", "fedavgm")
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| f")]
     assert [line.split()[1] for line in lines] == ["fedavgm", "fedavg", "flame"]

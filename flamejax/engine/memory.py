@@ -14,6 +14,7 @@ from flamejax.errors import InputError
 
 DENSE = 2**30  # bytes of all clients' states that are kept on the devices unless asked otherwise
 WINDOW = 2**26  # bytes of states brought to the devices at a time, if a round needs no more
+GROUP = Path("/sys/fs/cgroup")
 
 
 def budget(config: Config) -> int:
@@ -22,18 +23,18 @@ def budget(config: Config) -> int:
     return free_memory() // 2 if asked == "auto" else asked
 
 
-def free_memory() -> int:
-    """Bytes that can be had, or a guess."""
+def free_memory(group: Path = GROUP) -> int:
+    """Bytes that can be had, or a guess; group: what the system says of a container."""
     try:  # this counts what the disk's cache would give back
         with open("/proc/meminfo") as lines:
             free = next(int(x.split()[1]) * 1024 for x in lines if x.startswith("MemAvailable:"))
     except (OSError, ValueError, StopIteration):
         return 4 * DENSE
-    left = _left_to_group()
+    left = _left_to_group(group)
     return free if left is None else min(free, left)
 
 
-def _left_to_group(group: Path = Path("/sys/fs/cgroup")) -> int | None:
+def _left_to_group(group: Path) -> int | None:
     """Bytes that a container leaves to its processes, if it has a limit."""
     try:
         most, taken = (int((group / f"memory.{name}").read_text()) for name in ("max", "current"))
