@@ -34,6 +34,7 @@ def start(monkeypatch):
         monkeypatch.setenv("FLAMEJAX_CACHE", str(folder))
         jax.config.update("jax_compilation_cache_dir", None)
         compilation_cache.reset_cache()
+        jax.clear_caches()
         counts.update({f"/jax/compilation_cache/cache_{name}": 0 for name in ("hits", "misses")})
         result = fj.run(rounds=1, data=blobs(), model=small_net(), quiet=True, **TWO)
         return result.summary["last"]["pm"]["loss"], *counts.values()
@@ -70,8 +71,9 @@ def test_no_cache_is_no_obstacle(tmp_path, monkeypatch):
 
     (tmp_path / "file").write_text("")
     assert kept_at(tmp_path / "file") is None
-    with jax.enable_compilation_cache(False):
-        assert kept_at(tmp_path / "other") is None
+    jax.config.update("jax_enable_compilation_cache", False)
+    assert kept_at(tmp_path / "other") is None
+    jax.config.update("jax_enable_compilation_cache", True)
     assert not (tmp_path / "other").exists()
     assert kept_at(tmp_path / "other").startswith(str(tmp_path))
 
@@ -106,6 +108,7 @@ def _no_choice():
     jax.config.update("jax_compilation_cache_dir", None)
     yield
     jax.config.update("jax_compilation_cache_dir", chosen)
+    jax.config.update("jax_enable_compilation_cache", True)
 
 
 @pytest.mark.usefixtures("_no_choice")
