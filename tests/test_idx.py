@@ -234,6 +234,7 @@ def test_one_qmnist_file_alone_gives_no_writers(folder, written):
     assert load(folder).writers is None
 
 
+@pytest.mark.full
 def test_real_mnist(mnist_dir):
     data = load(mnist_dir)
     assert data.images.shape == (70_000, 28, 28, 1)

@@ -1,6 +1,8 @@
 """The paper's accuracy table, and figures of ours beside it."""
 
 import re
+import sysconfig
+from pathlib import Path
 
 import pytest
 
@@ -141,23 +143,20 @@ def test_cells_of_each_form():
     ]
 
 
-@pytest.fixture
-def elsewhere(monkeypatch, tmp_path):
-    """An installation with its experiments in a folder of the test."""
-    monkeypatch.setattr(shelf, "__file__", str(tmp_path / "site" / "flamejax" / "x" / "shelf.py"))
-    monkeypatch.setattr(shelf.sysconfig, "get_path", lambda name: str(tmp_path / name))
-    paper.table.cache_clear()
-    claims.claims.cache_clear()
-    yield tmp_path / "data" / "share" / "flamejax" / "experiments"
-    paper.table.cache_clear()
-    claims.claims.cache_clear()
+def test_experiments_are_found_where_they_are_installed(tmp_path, monkeypatch):
+    monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path / name))
+    _, installed = shelf.places()
+    assert installed == tmp_path / "data" / "share" / "flamejax" / "experiments"
+    nowhere = tmp_path / "nowhere"
+    with pytest.raises(InputError, match=f"no experiments in {nowhere} or .*: install flamejax ag"):
+        shelf.shelf((nowhere, installed))
+    (installed / "paper").mkdir(parents=True)
+    assert shelf.shelf((nowhere, installed)) == installed
 
 
-def test_experiments_are_found_where_they_are_installed(elsewhere):
-    with pytest.raises(InputError, match=r"no experiments in .*: install flamejax again"):
-        shelf.shelf()
-    (elsewhere / "paper").mkdir(parents=True)
-    assert shelf.shelf() == elsewhere
+def test_experiments_of_a_checkout_come_first():
+    checkout = Path(__file__).parents[1] / "experiments"
+    assert shelf.shelf() == shelf.places()[0] == checkout
 
 
 @pytest.mark.parametrize(
@@ -171,18 +170,18 @@ def test_experiments_are_found_where_they_are_installed(elsewhere):
         "\udcff",
     ],
 )
-def test_a_broken_table_is_refused(elsewhere, text):
-    (elsewhere / "paper").mkdir(parents=True)
+def test_a_broken_table_is_refused(tmp_path, text):
+    path = tmp_path / "accuracy.csv"
     with pytest.raises(InputError, match=r"accuracy\.csv: cannot be read .*: install"):
-        paper.table()
-    (elsewhere / "paper" / "accuracy.csv").write_bytes(text.encode(errors="surrogateescape"))
+        paper.read_table(path)
+    path.write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(InputError, match=r"accuracy\.csv: cannot be read .*: install"):
-        paper.table()
+        paper.read_table(path)
 
 
 @pytest.mark.parametrize("text", ["[a\n", "[a]\nsays = 'x'\n", "a = 1\n", "[a]\nmore = 1\n"])
-def test_broken_claims_are_refused(elsewhere, text):
-    (elsewhere / "paper").mkdir(parents=True)
-    (elsewhere / "paper" / "claims.toml").write_text(text)
+def test_broken_claims_are_refused(tmp_path, text):
+    path = tmp_path / "claims.toml"
+    path.write_text(text)
     with pytest.raises(InputError, match=r"claims\.toml: cannot be read .*: install"):
-        claims.claims()
+        claims.read_claims(path)

@@ -60,7 +60,11 @@ def labels_of(name):
     return toy(np.unique(classes, return_inverse=True)[1])
 
 
-@pytest.fixture(params=SETS)
+REAL = [name for name in SETS if name != "mnist_mini"]
+ALL = ["mnist_mini", *(pytest.param(name, marks=pytest.mark.full) for name in REAL)]
+
+
+@pytest.fixture(params=ALL)
 def data(request):
     """Each data set in turn; those that are not at hand are skipped."""
     found = labels_of(request.param)
@@ -157,7 +161,7 @@ def test_qlabel_pairs_vary():
     assert len({tuple(np.unique(DATA.labels[part])) for part in parts}) > 6
 
 
-@pytest.mark.parametrize("name", [name for name, writers in SETS.items() if writers])
+@pytest.mark.parametrize("name", ["mnist_mini", pytest.param("mnist", marks=pytest.mark.full)])
 def test_writers_are_never_split(name):
     data = labels_of(name)
     if data is None:

@@ -35,13 +35,13 @@ class Files(NamedTuple):
 
 
 @contextmanager
-def files(place: Path) -> Iterator[Files]:
-    """The files of a folder or a zip."""
+def files(place: Path, most: int = MAX_FILES) -> Iterator[Files]:
+    """The files of a folder or a zip, at most so many."""
     if place.is_dir():
-        yield Files(place, _walk(place), lambda name: _read(place, name))
+        yield Files(place, _walk(place, most), lambda name: _read(place, name))
         return
     with zip_file(place) as archive:
-        members = check_members(place, archive)
+        members = check_members(place, archive, most)
         read = _member_reader(place, archive, members)
         yield Files(place, sorted(members), read)
 
@@ -57,11 +57,13 @@ def zip_file(path: Path) -> Iterator[zipfile.ZipFile]:
         yield archive
 
 
-def check_members(path: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
+def check_members(
+    path: Path, archive: zipfile.ZipFile, most: int = MAX_FILES
+) -> dict[str, zipfile.ZipInfo]:
     """The files in a zip by name, after looking at what is claimed of them."""
     infos = archive.infolist()
-    if len(infos) > MAX_FILES:
-        raise refusal(path, f"{len(infos)} members, more than {MAX_FILES}")
+    if len(infos) > most:
+        raise refusal(path, f"{len(infos)} members, more than {most}")
     found: dict[str, zipfile.ZipInfo] = {}
     for info in infos:
         name = info.orig_filename  # zipfile cuts `filename` at a zero byte
@@ -114,7 +116,7 @@ def _member_reader(
     return read
 
 
-def _walk(folder: Path) -> list[str]:
+def _walk(folder: Path, most: int) -> list[str]:
     names: list[str] = []
     pending = [""]
     try:
@@ -129,8 +131,8 @@ def _walk(folder: Path) -> list[str]:
                         pending.append(name + "/")
                     elif entry.is_file(follow_symlinks=False):  # no pipes, no devices
                         names.append(name)
-            if len(names) + len(pending) > MAX_FILES:
-                raise refusal(folder, f"more than {MAX_FILES} files")
+            if len(names) + len(pending) > most:
+                raise refusal(folder, f"more than {most} files")
     except (OSError, ValueError) as error:
         raise refusal(folder, f"cannot be read: {error}") from None
     return sorted(names)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 from flamejax.errors import InputError
@@ -201,7 +202,11 @@ RULES: dict[str, Order | Average] = {
 @cache
 def claims() -> dict[str, Claim]:
     """All claims by id, in the paper's order."""
-    path = shelf() / "paper" / "claims.toml"
+    return read_claims(shelf() / "paper" / "claims.toml")
+
+
+def read_claims(path: Path) -> dict[str, Claim]:
+    """All claims of a file, by id."""
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
         return {key: Claim(key, **table) for key, table in tables.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from flamejax.errors import InputError
@@ -46,7 +47,11 @@ class Cell(NamedTuple):
 @cache
 def table() -> dict[tuple[str, str], dict[str, Figures]]:
     """(data, partition) -> method -> figures of five seeds, named as in a comparison's rows."""
-    path = shelf() / "paper" / "accuracy.csv"
+    return read_table(shelf() / "paper" / "accuracy.csv")
+
+
+def read_table(path: Path) -> dict[tuple[str, str], dict[str, Figures]]:
+    """Such figures from a file with a row for each place."""
     found: dict[tuple[str, str], dict[str, Figures]] = {}
     try:
         with path.open(encoding="utf-8", newline="") as file:
