@@ -11,7 +11,13 @@ from flamejax.federation import TEST, TRAIN, VALIDATION
 from .problems import blobs, set_up, small_net
 
 
-@pytest.mark.parametrize("engine", [{"devices": 1}, {"devices": 3, "execution": "vmap"}])
+@pytest.mark.parametrize(
+    "engine",
+    [
+        pytest.param({"devices": 1}, marks=pytest.mark.full),
+        {"devices": 3, "execution": "vmap"},
+    ],
+)
 def test_sums_equal_a_direct_evaluation_of_every_client(engine):
     values = {
         "partition": {"name": "quantity", "clients": 7, "min_samples": 8},
