@@ -90,6 +90,7 @@ def test_a_hundred_thousand_clients_are_a_few_numbers_each(name):
     assert np.isfinite(x).all()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", NAMES)
 def test_devices_and_executions_agree(name):
     found = []
@@ -205,6 +206,7 @@ def test_poisoned_labels_are_uniform_and_held_out_ones_are_left():
         make("linreg", attack=attack)
 
 
+@pytest.mark.full
 def test_flame_learns_every_clients_own_classifier():
     result = fj.run(rounds=60, eval_every=60, data={"name": "synthetic"}, quiet=True)
     assert result.summary["model"] == "mlr"
@@ -215,8 +217,22 @@ def test_flame_learns_every_clients_own_classifier():
 # --- linreg ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("wide", "close"), [("float32", 1e-5), ("float64", 1e-10)])
-@pytest.mark.parametrize(("samples", "features"), [(12, 5), (100, 99), (300_000, 3)])
+@pytest.mark.parametrize(
+    ("samples", "features", "wide", "close"),
+    [
+        (100, 99, "float64", 1e-10),
+        *(
+            pytest.param(*x, marks=pytest.mark.full)
+            for x in (
+                (12, 5, "float32", 1e-5),
+                (12, 5, "float64", 1e-10),
+                (100, 99, "float32", 1e-5),
+                (300_000, 3, "float32", 1e-5),
+                (300_000, 3, "float64", 1e-10),
+            )
+        ),
+    ],
+)
 def test_the_design_is_orthogonal(samples, features, wide, close):
     data = {"samples": samples, "features": features, "scale": 2.5}
     settings, _, fed = make("linreg", 2, data=data, engine={"precision": wide})
@@ -229,7 +245,7 @@ def test_the_design_is_orthogonal(samples, features, wide, close):
     assert np.abs(x[0] - x[1]).max() > 0.1
 
 
-@pytest.mark.parametrize("on", ["validation", "test"])
+@pytest.mark.parametrize("on", ["validation", pytest.param("test", marks=pytest.mark.full)])
 def test_held_out_sets_have_the_same_inputs_and_noise_of_their_own(on):
     data = {"samples": 3000, "features": 4, "noise": 0.5}
     settings, generator, fed = make("linreg", 2, data=data, selection={"on": on})
@@ -276,7 +292,7 @@ EXACT = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("clients", [1, 5])
+@pytest.mark.parametrize("clients", [pytest.param(1, marks=pytest.mark.full), 5])
 def test_flame_reaches_the_closed_form(clients):
     """theta_i = (b ols_i + lam w) / (b + lam), w = mean of ols_i; for one client, ols itself."""
     values = {**EXACT, "partition": {"clients": clients}}
