@@ -39,15 +39,18 @@ def test_cross_entropy_equals_optax(rng):
     np.testing.assert_allclose(cross_entropy(logits, labels), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_a_flax_module_of_ones_own():
+def test_a_flax_module_of_ones_own_is_recorded_as_such(tmp_path):
     class Wide(nn.Module):
         @nn.compact
         def __call__(self, x):
             return nn.Dense(3)(nn.tanh(nn.Dense(20)(x)))
 
-    result = fj.run(SMALL, data=blobs(), model=fj.from_flax(Wide()))
+    result = fj.run(SMALL, data=blobs(), model=fj.from_flax(Wide()), out=tmp_path / "run")
     assert result.summary["last"]["gm"]["accuracy"] > 0.8
     assert result.summary["parameters"] == 6 * 20 + 20 + 20 * 3 + 3
+    assert (result.summary["data"], result.summary["model"]) == ("own", "own")
+    written = (tmp_path / "run" / "config.toml").read_text()
+    assert written.startswith("# data: passed from Python")
 
 
 def test_a_pair_of_functions_of_ones_own():
@@ -60,11 +63,6 @@ def test_a_pair_of_functions_of_ones_own():
     assert result.summary["last"]["pm"]["accuracy"] > 0.75
 
 
-def test_own_data_and_model_are_recorded_as_such(tmp_path):
-    model = fj.from_flax(nn.Dense(3))
-    result = fj.run(SMALL, data=blobs(), model=model, rounds=1, out=tmp_path / "run")
-    assert (result.summary["data"], result.summary["model"]) == ("own", "own")
-    written = (tmp_path / "run" / "config.toml").read_text()
-    assert written.startswith("# data: passed from Python")
+def test_data_of_ones_own_are_a_dataset():
     with pytest.raises(fj.InputError, match="data should be a Dataset"):
         fj.run(SMALL, data=[1, 2])
