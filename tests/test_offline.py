@@ -33,6 +33,7 @@ def test_this_machine_may_be_talked_to():
         socket.create_connection(("localhost", server.getsockname()[1])).close()
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not shutil.which("unshare"), reason="needs unshare")
 def test_a_run_and_its_report_need_no_interface_at_all(tmp_path):
     alone = ["unshare", "--net", "--map-root-user"]
