@@ -10,14 +10,14 @@ import jax
 import matplotlib
 import numpy as np
 import pytest
-from jax.experimental.compilation_cache import compilation_cache
 
 import flamejax as fj
-from flamejax import comparer, locks, records
+from flamejax import locks, records
 from flamejax.cli import main
 from flamejax.report.sheet import MISSING
 
-from .imagined import FIGURES, pretend
+from .imagined import FIGURES
+from .standins import pretended_runs
 
 TINY = "rounds=2 eval_every=1 data.limit=400 partition.name=iid partition.clients=4 model.name=mlr"
 
@@ -32,14 +32,8 @@ RUNS = {f"{m}/seed{s}" for m in ("ditto/rate0.5", "ditto/rate0.01", "local") for
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _compile_once(tmp_path_factory):
-    """Runs of one method compile together once."""
+def _all_devices():
     jax.devices()  # so that engine.devices=1 does not settle how many all other tests have
-    compilation_cache.set_cache_dir(str(tmp_path_factory.mktemp("cache")))
-    compilation_cache.reset_cache()
-    yield
-    jax.config.update("jax_compilation_cache_dir", None)
-    compilation_cache.reset_cache()
 
 
 @pytest.fixture(scope="module")
@@ -59,22 +53,9 @@ def copy(done, tmp_path) -> Path:
 
 
 @pytest.fixture
-def carried_out(monkeypatch) -> list[str]:
-    """Stands in for runs: notes the folders, and leaves a short record of a finished run."""
-    noted: list[str] = []
-
-    def run(config, out, quiet, **own):
-        folder = records.Folder(out, config.to_toml())
-        noted.append(str(out).rpartition("runs/")[2])
-        if config.method.lr == 13:
-            raise KeyboardInterrupt
-        record = pretend(config)
-        for row in record.rows:
-            folder.append("metrics.jsonl", row)
-        folder.write_json("summary.json", record.summary)
-
-    monkeypatch.setattr(comparer, "run_one", run)
-    return noted
+def carried_out(monkeypatch) -> list[list[str]]:
+    """Nothing is run: what would be run, one after the other."""
+    return pretended_runs(monkeypatch)
 
 
 def table(folder: Path) -> list[dict[str, str]]:
@@ -192,29 +173,27 @@ def test_unfinished_runs_are_done_again(copy, carried_out):
     (folder / "seed1" / "summary.json").write_text(json.dumps({**summary, "status": "interrupted"}))
     more = ["--methods", "fedavg,local", "--seeds", "0,1"]
     assert main([*COMMAND, *more, "--out", str(copy)]) == 0
-    assert carried_out == ["fedavg/seed0", "fedavg/seed1", "local/seed0", "local/seed1"]
+    runs = ["fedavg/seed0", "fedavg/seed1", "local/seed0", "local/seed1"]
+    assert carried_out == [[run] for run in runs]
     names = {path.name for path in (folder / "seed0").iterdir()}
     assert names == {"config.toml", "metrics.jsonl", "summary.json"}
 
 
-def test_a_run_with_a_checkpoint_goes_on_from_there(tmp_path, monkeypatch):
+def test_a_run_with_a_checkpoint_goes_on_from_there(tmp_path):
     words = [*sets("rounds=4", "checkpoint.every=2", "engine.rounds_per_call=1"), "--methods"]
     command = [*COMMAND, *words, "local", "--out", str(tmp_path / "out")]
     assert main(command) == 0
     folder = tmp_path / "out" / "runs" / "local" / "seed0"
     metrics = (folder / "metrics.jsonl").read_text()
+    before = (folder / "timings.jsonl").read_text().splitlines()
     (folder / "summary.json").unlink()
     shutil.rmtree(folder / records.CHECKPOINTS / "round-000004")
-    noted = []
-
-    def note(config, *, resume, **others):
-        noted.append((config, resume))
-        return fj.run(config, resume=resume, **others)
-
-    monkeypatch.setattr(comparer, "run_one", note)
     assert main(command) == 0
-    assert noted == [(None, True)]
     assert (folder / "metrics.jsonl").read_text() == metrics
+    after = (folder / "timings.jsonl").read_text().splitlines()
+    assert [json.loads(line)["round"] for line in after] == [1, 2, 3, 4]
+    assert after[:2] == before[:2]  # as measured then, so these rounds were not repeated
+    assert after[2:] != before[2:]
 
 
 def test_other_settings_are_refused_before_anything_runs(copy, carried_out, capsys):
@@ -244,12 +223,12 @@ def test_interrupted_comparison_goes_on(tmp_path, carried_out, capsys, monkeypat
     assert "2 of 4 runs are done, and the same command continues" in only_line(capsys)
     Path("config.toml").write_text("")
     assert main([*COMMAND, *words, "--out", "runs/compare"]) == 0
-    again = ["pfedme/seed0", "pfedme/seed0", "pfedme/seed0", "pfedme/seed1"]
-    assert carried_out == ["fedavg/seed0", "fedavg/seed1", *again]
+    runs = ["fedavg/seed0", "fedavg/seed1", *["pfedme/seed0"] * 3, "pfedme/seed1"]
+    assert carried_out == [[run] for run in runs]
     assert len(table(Path("runs/compare"))) == 2
 
 
-def test_diverging_run(tmp_path, capsys, monkeypatch):
+def test_diverging_run(tmp_path, capsys):
     words = ["--methods", "flame,local", *sets("method.lr=1e30"), "--out", str(tmp_path / "out")]
     assert main([*COMMAND, *words]) == 3
     assert "flamejax: diverged: flame, seed 0" in only_line(capsys)
@@ -257,9 +236,11 @@ def test_diverging_run(tmp_path, capsys, monkeypatch):
     assert "| flame (paper) |" + " diverged |" * 5 in said
     assert "Diverged: flame, seed 0" in said
     assert table(tmp_path / "out")[0]["pm_accuracy_mean"] == ""
-    monkeypatch.setattr(comparer, "run_one", None)
-    assert main([*COMMAND, *words]) == 3  # and is not repeated
+    stamps = {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / "runs").rglob("*")}
+    assert main([*COMMAND, *words]) == 3
     assert "flamejax: diverged: flame, seed 0" in only_line(capsys)
+    again = {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / "runs").rglob("*")}
+    assert again == stamps  # nothing is repeated
 
 
 def test_one_comparison_at_a_time(copy, capsys):

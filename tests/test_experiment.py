@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 
-import flamejax.experiment.estimate as guesses
 from flamejax import many, readback, records
 from flamejax.cli import main
 from flamejax.errors import InputError
+from flamejax.experiment import estimate
 from flamejax.experiment.definition import Choice, cells, define, names, shelf
 
+from .standins import pretended_runs
+
+full = pytest.mark.full
 NAMES = ["table2", "convergence", "robustness", "fairness", "headline"]
 TRENDS = ["lambda", "local-iterations", "rho", "participation"]
 TINY = ["--set", "data.limit=400", "--set", "engine.devices=1", "--quiet"]
@@ -162,16 +165,35 @@ def test_own_file(tmp_path):
         define(str(own))
 
 
+WHOLE = ["experiment", "headline", "--smoke", *TINY, "--seeds", "1,2", "--form", "published"]
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory) -> Path:
+    """An experiment whose runs were not."""
     out = tmp_path_factory.mktemp("experiments") / "out"
-    command = ["experiment", "headline", "--smoke", *TINY, "--seeds", "1,2", "--out", str(out)]
-    assert main([*command, "--form", "published"]) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        pretended_runs(patch)
+        assert main([*WHOLE, "--out", str(out)]) == 0
     return out
 
 
-def test_what_an_experiment_leaves(whole):
-    experiment = reread(whole / "headline")
+@pytest.fixture(scope="module")
+def carried_out(tmp_path_factory) -> Path:
+    """The same with its runs."""
+    out = tmp_path_factory.mktemp("experiments") / "out"
+    assert main([*WHOLE, "--out", str(out)]) == 0
+    return out
+
+
+def how_packed(runs: list[Path]) -> set[int]:
+    return {json.loads((run / "summary.json").read_text())["together"] for run in runs}
+
+
+@pytest.mark.parametrize("fixture", ["whole", pytest.param("carried_out", marks=full)])
+def test_what_an_experiment_leaves(fixture, request):
+    out = request.getfixturevalue(fixture)
+    experiment = reread(out / "headline")
     assert (experiment.name, experiment.kind, experiment.missing) == ("headline", "table", [])
     assert experiment.forms == {
         "published": ["flame:published", "pfedme:published", "ditto:published"]
@@ -184,33 +206,46 @@ def test_what_an_experiment_leaves(whole):
         labels = [row["label"] for row in group.comparison.rows]
         assert labels == experiment.forms["published"]
         assert all(row["seeds"] == [1, 2] for row in group.comparison.rows)
-    runs = [p.parent for p in whole.glob("runs/paper_table/mnist_mini/*/*/*/summary.json")]
+    runs = [p.parent for p in out.glob("runs/paper_table/mnist_mini/*/*/*/summary.json")]
     assert len(runs) == 12
-    assert (whole / "headline/report/report.html").exists()
+    assert (out / "headline/report/report.html").exists()
     assert experiment.about["environment"]["versions"]["flamejax"]
-    packed = [json.loads((run / "summary.json").read_text())["together"] for run in runs]
-    assert set(packed) == {2}  # the two seeds in one program
+    if fixture == "carried_out":
+        assert how_packed(runs) == {2}  # the two seeds in one program
 
 
-def test_another_experiment_finds_the_runs(whole, tmp_path, monkeypatch, capsys):
+def test_the_seeds_are_run_in_one_program(tmp_path):
+    some = ["--methods", "flame", "--partitions", "hybrid", "--out", str(tmp_path / "out")]
+    assert main([*WHOLE, *some]) == 0
+    (group,) = reread(tmp_path / "out" / "headline").groups
+    (row,) = group.comparison.rows
+    assert (row["label"], row["seeds"], row["status"]) == ("flame:published", [1, 2], "finished")
+    runs = [p.parent for p in (tmp_path / "out").glob("runs/**/summary.json")]
+    assert len(runs) == 2
+    assert how_packed(runs) == {2}
+    assert (tmp_path / "out/headline/report/report.html").exists()
+
+
+def test_another_experiment_finds_the_runs(whole, tmp_path, capsys):
     out = tmp_path / "out"
     shutil.copytree(whole, out)
-    times = {path: path.stat().st_mtime_ns for path in out.glob("runs/**/summary.json")}
+    times = {path: path.stat().st_mtime_ns for path in out.glob("runs/**/*")}
     command = ["experiment", "convergence", "--smoke", *TINY, "--seeds", "1,2", "--out", str(out)]
     command.remove("--quiet")
-    monkeypatch.setattr(many, "run_together", None)
     assert main([*command, "--form", "published"]) == 0
     assert "12 runs, all of them done already" in capsys.readouterr().err
-    assert times == {path: path.stat().st_mtime_ns for path in out.glob("runs/**/summary.json")}
+    assert times == {path: path.stat().st_mtime_ns for path in out.glob("runs/**/*")}
     assert reread(out / "convergence").kind == "curves"
 
 
-def test_experiments_grow(whole, tmp_path):
+def test_experiments_grow(whole, tmp_path, monkeypatch):
     out = tmp_path / "out"
     shutil.copytree(whole, out)
+    noted = pretended_runs(monkeypatch)
     command = ["experiment", "headline", "--smoke", *TINY, "--out", str(out), "--form", "standard"]
     more = ["--methods", "flame", "--partitions", "hybrid", "--seeds", "1"]
     assert main([*command, *more]) == 0
+    assert [Path(run).name for (run,) in noted] == ["seed1"]
     experiment = reread(out / "headline")
     assert experiment.forms["standard"] == ["flame"]
     labels = [[row["label"] for row in group.comparison.rows] for group in experiment.groups]
@@ -247,13 +282,14 @@ def test_runs_elsewhere_are_not_read(whole, tmp_path):
             reread(out / "headline")
 
 
-def test_several_processes_give_the_same(whole, tmp_path):
+@full
+def test_several_processes_give_the_same(carried_out, tmp_path):
     command = ["experiment", "headline", "--smoke", *TINY, "--seeds", "1", "--form", "published"]
     assert main([*command, "--jobs", "2", "--out", str(tmp_path / "out")]) == 0
     runs = list((tmp_path / "out").glob("runs/*/*/*/*/seed1"))
     assert len(runs) == 6
     for run in runs:
-        once = records.read(whole / run.relative_to(tmp_path / "out"))
+        once = records.read(carried_out / run.relative_to(tmp_path / "out"))
         again = records.read(run)
         assert once
         assert again
@@ -275,7 +311,7 @@ def test_dry_run(whole, capsys, tmp_path):
 def test_guesses_grow_with_the_work():
     def guess(**choice) -> float:
         configs = [cell.run.config for cell in found("table2", seeds="1", **choice)]
-        return guesses.seconds([many.Job("", c, Path("x")) for c in configs[:1]], [None])[0]
+        return estimate.seconds([many.Job("", c, Path("x")) for c in configs[:1]], [None])[0]
 
     flame = guess(data="mnist", methods="flame")
     assert 6 < flame < guess(data="mnist", methods="ditto") < guess(data="cifar10", methods="ditto")
@@ -284,9 +320,9 @@ def test_guesses_grow_with_the_work():
 
 def test_arithmetic_of_the_networks():
     mlp = 2 * (784 * 128 + 128 * 64 + 64 * 10)
-    assert guesses._forward("auto", "mnist", (28, 28, 1), 10) == mlp
+    assert estimate.forward_operations("auto", "mnist", (28, 28, 1), 10) == mlp
     cifar = 2 * (32 * 32 * 16 * 27 + 16 * 16 * 32 * 144 + 2048 * 128 + 1280)
-    assert guesses._forward("auto", "cifar10", (32, 32, 3), 10) == cifar
+    assert estimate.forward_operations("auto", "cifar10", (32, 32, 3), 10) == cifar
 
 
 def test_configs_of_experiments_are_complete():
@@ -299,19 +335,11 @@ def test_a_stopped_experiment_goes_on(tmp_path, monkeypatch, capsys):
     """Between two packs; that single runs go on is tested with sweeps."""
     out = tmp_path / "out"
     command = ["experiment", "headline", "--smoke", *TINY, "--out", str(out), "--methods", "flame"]
-    real, calls = many.run_together, []
-
-    def stop(configs, outs, quiet, **own):
-        calls.append(len(configs))
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return real(configs, outs, quiet, **own)
-
-    monkeypatch.setattr(many, "run_together", stop)
+    packs = pretended_runs(monkeypatch, lambda _: "interrupted" if len(packs) == 2 else "finished")
     assert main(command) == 130
     said = capsys.readouterr().err
     assert "1 of 4 runs are done, and the same command continues" in said
     assert len(reread(out / "headline").missing) == 3
     assert main(command) == 0
-    assert len(calls) == 5
+    assert [len(pack) for pack in packs] == [1] * 5
     assert reread(out / "headline").missing == []

@@ -11,20 +11,20 @@ import jax
 import matplotlib
 import numpy as np
 import pytest
-from jax.experimental.compilation_cache import compilation_cache
 from matplotlib.figure import Figure
 
 import flamejax as fj
 from flamejax import config as configs
 from flamejax import locks, many, records
 from flamejax.cli import main
-from flamejax.errors import RunError
 from flamejax.grid import plan
 from flamejax.report.comparison_figures import png
 from flamejax.report.sweep_figures import MOST_PANELS, draw
-from flamejax.together import run_together, structure
+from flamejax.together import structure
 
-from .imagined import imagine_sweep, pretend
+from .faults import memory_left
+from .imagined import imagine_sweep
+from .standins import pretended_runs
 
 TINY = "rounds=2 eval_every=1 data.limit=400 partition.name=iid partition.clients=4 model.name=mlr"
 
@@ -39,14 +39,8 @@ RUNS = [f"method.lam={lam}/seed{seed}" for lam in ("0.1", "10") for seed in (0, 
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _compile_once(tmp_path_factory):
-    """Runs of one structure compile together once."""
+def _all_devices():
     jax.devices()  # so that engine.devices=1 does not settle how many all other tests have
-    compilation_cache.set_cache_dir(str(tmp_path_factory.mktemp("cache")))
-    compilation_cache.reset_cache()
-    yield
-    jax.config.update("jax_compilation_cache_dir", None)
-    compilation_cache.reset_cache()
 
 
 @pytest.fixture(scope="module")
@@ -67,26 +61,8 @@ def copy(done, tmp_path) -> Path:
 
 @pytest.fixture
 def packs(monkeypatch) -> list[list[str]]:
-    """Stands in for runs: notes what is run together, and leaves short records."""
-    noted: list[list[str]] = []
-
-    def run_together(given, outs, quiet, data=None, model=None):
-        noted.append([str(out).rpartition("runs/")[2] for out in outs])
-        failures = []
-        for config, out in zip(given, outs, strict=True):
-            folder = records.Folder(out, config.to_toml())
-            if config.method.lr == 13:
-                raise KeyboardInterrupt
-            bad = config.method.lr == 99
-            record = pretend(config, status="diverged" if bad else "finished")
-            for row in [] if bad else record.rows:
-                folder.append("metrics.jsonl", row)
-            folder.write_json("summary.json", record.summary)
-            failures.append(RunError("diverged") if bad else None)
-        return failures
-
-    monkeypatch.setattr(many, "run_together", run_together)
-    return noted
+    """Nothing is run: what would be run together."""
+    return pretended_runs(monkeypatch)
 
 
 def table(folder: Path) -> list[dict[str, str]]:
@@ -177,8 +153,11 @@ def test_what_shares_a_program():
     assert len({*others}) == 5
 
 
+THREE_RUNS = 11_000  # kB, of which a quarter is enough for three of these runs at a time
+
+
 def test_packs_are_of_one_structure_and_even(tmp_path, packs, monkeypatch):
-    monkeypatch.setattr(many, "fit_together", lambda config: 3)
+    memory_left(monkeypatch, THREE_RUNS)
     words = ["--grid", "method.batch=10,20", "method.lam=1,2", "--seeds", "0,1"]
     assert main([*COMMAND, *words, "--out", str(tmp_path / "auto")]) == 0
     assert [len(pack) for pack in packs] == [2, 2, 2, 2]
@@ -429,27 +408,26 @@ def test_unfinished_runs_and_new_points_are_done(copy, packs, capsys):
     assert len(table(copy)) == 3
 
 
-def test_runs_with_checkpoints_go_on_from_there(tmp_path, monkeypatch):
+def test_runs_with_checkpoints_go_on_from_there(tmp_path):
     command = [*COMMAND, *sets("rounds=4", "checkpoint.every=2", "engine.rounds_per_call=1")]
     command += ["--out", str(tmp_path / "out"), "--grid"]
     assert main([*command, "method.lam=1,2"]) == 0
     folders = [tmp_path / "out" / "runs" / f"method.lam={lam}" / "seed0" for lam in (1, 2)]
     metrics = [(folder / "metrics.jsonl").read_text() for folder in folders]
+    timings = [(folder / "timings.jsonl").read_text().splitlines() for folder in folders]
     for folder in folders:
         (folder / "summary.json").unlink()
         shutil.rmtree(folder / records.CHECKPOINTS / "round-000004")
-    noted = []
-
-    def note(configs, outs, quiet):
-        noted.append([[path.name for path in out.glob("checkpoints/*")] for out in outs])
-        return run_together(configs, outs, quiet)
-
-    monkeypatch.setattr(many, "run_together", note)
     assert main([*command, "method.lam=1,2,3"]) == 0
-    assert noted == [[["round-000002"]] * 2, [[]]]  # the new point for itself
+    whole = json.loads((tmp_path / "out" / "sweep.json").read_text())
+    points = [[Path(folder).parent.name for folder in pack] for pack in whole["packs"]]
+    assert points == [["method.lam=1", "method.lam=2"], ["method.lam=3"]]  # that for itself
     assert [(folder / "metrics.jsonl").read_text() for folder in folders] == metrics
-    timings = (folders[0] / "timings.jsonl").read_text().splitlines()
-    assert [json.loads(line)["round"] for line in timings] == [1, 2, 3, 4]
+    for folder, before in zip(folders, timings, strict=True):
+        after = (folder / "timings.jsonl").read_text().splitlines()
+        assert [json.loads(line)["round"] for line in after] == [1, 2, 3, 4]
+        assert after[:2] == before[:2]  # as measured then, so these rounds were not repeated
+        assert after[2:] != before[2:]
 
 
 def test_other_settings_are_refused_before_anything_runs(copy, packs, capsys):

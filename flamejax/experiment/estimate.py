@@ -53,7 +53,9 @@ def _guess(config: Config) -> float:
     passes = _passes(config.method.model_dump(), trained * clients / config.partition.clients,
                      clients)  # fmt: skip
     scored = 2 * config.partition.held_out * samples / config.eval_every / 3  # forward only
-    arithmetic = 3 * _forward(config.model.name, config.data.name, known.shape, known.classes)
+    arithmetic = 3 * forward_operations(
+        config.model.name, config.data.name, known.shape, known.classes
+    )
     return STARTING + config.rounds * (passes + scored) * arithmetic / (SHARE * _speed())
 
 
@@ -65,7 +67,7 @@ def _passes(method: Mapping[str, Any], samples: float, clients: int) -> float:
 
 
 @cache
-def _forward(model: str, data: str, shape: tuple[int, ...], classes: int) -> float:
+def forward_operations(model: str, data: str, shape: tuple[int, ...], classes: int) -> float:
     """Operations of the matrix products and convolutions for one sample."""
     import jax
     import jax.numpy as jnp
