@@ -63,7 +63,11 @@ def set_up(data, model, wide="float64", **values):
 
 @pytest.mark.parametrize(
     ("widths", "weight_decay", "wide"),
-    [((3,), 0.0, "float64"), ((5, 3), 0.3, "float64"), ((5, 3), 0.0, "float32")],
+    [
+        pytest.param((3,), 0.0, "float64", marks=pytest.mark.full),
+        ((5, 3), 0.3, "float64"),
+        pytest.param((5, 3), 0.0, "float32", marks=pytest.mark.full),
+    ],
     ids=["mlr", "mlp", "mlp32"],
 )
 def test_curvatures_of_ragged_clients(widths, weight_decay, wide):
@@ -84,7 +88,11 @@ def test_curvatures_of_ragged_clients(widths, weight_decay, wide):
 
 @pytest.mark.parametrize(
     ("native", "dropout", "piece"),
-    [(True, 0.0, None), (False, 0.0, None), (False, 0.4, 7)],
+    [
+        pytest.param(True, 0.0, None, marks=pytest.mark.full),
+        pytest.param(False, 0.0, None, marks=pytest.mark.full),
+        (False, 0.4, 7),
+    ],
     ids=["native", "matmul", "dropout-pieces"],
 )
 def test_convolutions_with_dropout_and_in_pieces(native, dropout, piece):
@@ -120,7 +128,7 @@ def test_a_flat_loss_has_no_curvature():
     np.testing.assert_allclose(curvatures(model, fed, jnp.ones(3), weight_decay=0.5), 0.5)
 
 
-@pytest.mark.parametrize("wide", ["float64", "float32"])
+@pytest.mark.parametrize("wide", [pytest.param("float64", marks=pytest.mark.full), "float32"])
 def test_least_squares_with_an_orthogonal_design(wide):
     values = {
         "data": {"name": "linreg", "samples": 300, "features": 5, "scale": 2.5},
