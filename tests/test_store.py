@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 
 import jax
 import numpy as np
@@ -89,11 +90,24 @@ RAGGED = {
 }
 
 
+TIGHT = {"store": "touched", "devices": 3, "state_budget": "20kB"}  # most of it on disk
+
+
+def a_run(rounds=20, store=None, **values):
+    """By default with the states of all clients on one device."""
+    values |= {"rounds": rounds, "engine": store or {"devices": 1}}
+    return fj.run(data=blobs(), model=small_net(), quiet=True, **{**RAGGED, **values})
+
+
+plain_run = functools.cache(a_run)
+
+
 def trained(method="flame", rounds=18, **engine):
     values = {**RAGGED, "method": {"name": method, "batch": 10}, "engine": engine}
     return train(*set_up(values, blobs(), small_net()), rounds)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("method", METHODS)
 def test_a_store_on_the_host_changes_no_method(method):
     expected = trained(method, store="dense", devices=2)
@@ -103,23 +117,21 @@ def test_a_store_on_the_host_changes_no_method(method):
 
 
 @pytest.mark.parametrize(
-    "engine",
+    "store",
     [
-        {"devices": 1},
-        {"devices": 3, "state_budget": "20kB"},
-        {"devices": 4, "execution": "vmap"},
-        {"devices": 2, "state_budget": 16000},
+        TIGHT,
+        pytest.param({"store": "touched", "devices": 1}, marks=pytest.mark.full),
+        pytest.param(
+            {"store": "touched", "devices": 4, "execution": "vmap"}, marks=pytest.mark.full
+        ),
+        pytest.param(
+            {"store": "touched", "devices": 2, "state_budget": 16000}, marks=pytest.mark.full
+        ),
     ],
     ids=str,
 )
-def test_windows_of_any_size_give_the_same_run(engine):
-    expected = fj.run(data=blobs(), model=small_net(), quiet=True, **{**RAGGED, "rounds": 20})
-    found = fj.run(
-        data=blobs(),
-        model=small_net(),
-        quiet=True,
-        **{**RAGGED, "rounds": 20, "engine": {"store": "touched", **engine}},
-    )
+def test_windows_of_any_size_give_the_same_run(store):
+    expected, found = plain_run(), a_run(store=store)
     for key, values in expected.metrics.items():
         np.testing.assert_allclose(found.metrics[key], values, rtol=1e-5, err_msg=key)
     for client in range(23):
@@ -127,12 +139,11 @@ def test_windows_of_any_size_give_the_same_run(engine):
 
 
 def test_attacks_and_their_messages_are_kept_too():
-    values = {**RAGGED, "rounds": 12, "attack": {"name": "sign_flip", "fraction": 0.3}}
-    runs = [
-        fj.run(data=blobs(), model=small_net(), quiet=True, **values, engine={"store": store})
-        for store in ("dense", "touched")
-    ]
-    np.testing.assert_allclose(runs[0].metrics["pm_loss"], runs[1].metrics["pm_loss"], rtol=1e-5)
+    attack = {"name": "sign_flip", "fraction": 0.3}
+    dense, touched = (
+        a_run(12, {"store": store, "devices": 1}, attack=attack) for store in ("dense", "touched")
+    )
+    np.testing.assert_allclose(dense.metrics["pm_loss"], touched.metrics["pm_loss"], rtol=1e-5)
 
 
 def test_a_store_that_cannot_serve_is_refused():
@@ -145,7 +156,7 @@ def test_a_store_that_cannot_serve_is_refused():
     refused("looks at the states of all", engine={"store": "touched"}, aggregator=krum)
     refused(
         r"state_budget = 900: .* take '\d+kB'",
-        engine={"store": "touched", "state_budget": 900},
+        engine={**TIGHT, "state_budget": 900},
     )
     refused(
         "state_budget = 'much' should be 'auto' or a number of bytes",
@@ -162,16 +173,10 @@ def test_budgets_have_units():
 
 
 def test_evaluations_look_at_some_clients_and_say_so():
-    whole = fj.run(data=blobs(), model=small_net(), quiet=True, **{**RAGGED, "rounds": 7})
+    whole = plain_run(7)
     assert whole.summary["evaluated_clients"] == 23
-    for store in ("dense", "touched"):
-        some = fj.run(
-            data=blobs(),
-            model=small_net(),
-            quiet=True,
-            eval_clients=9,
-            **{**RAGGED, "rounds": 7, "engine": {"store": store}},
-        )
+    for store in (None, TIGHT):
+        some = a_run(7, store, eval_clients=9)
         seen = np.isfinite(some.clients["last_pm_accuracy"])
         assert some.summary["evaluated_clients"] == seen.sum() == 9
         for name in ("last_pm_loss", "last_gm_accuracy", "best_hm_loss"):
