@@ -34,8 +34,12 @@ NUMBERS = {
 ROUNDS, CLIENTS, SELECTED = 3, 5, 2
 
 
+OTHERS = [*((m, "mlr") for m in METHODS if m != "lp_proj"), ("flame", "mlp"), ("lp_proj", "mlp")]
+
+
 @pytest.mark.parametrize(
-    ("method", "model"), [*((m, "mlr") for m in METHODS), ("flame", "mlp"), ("lp_proj", "mlp")]
+    ("method", "model"),
+    [("lp_proj", "mlr"), *(pytest.param(*other, marks=pytest.mark.full) for other in OTHERS)],
 )
 def test_bytes_by_hand(method, model):
     size = {"d": D[model], "d_sub": D_SUB, "none": 0}
@@ -60,7 +64,10 @@ def test_bytes_by_hand(method, model):
 FORMS = [(m, preset) for m in METHODS for preset in registry.get("methods", m).presets]
 
 
-@pytest.mark.parametrize(("name", "preset"), FORMS)
+@pytest.mark.parametrize(
+    ("name", "preset"),
+    [form if form[0] == "flame" else pytest.param(*form, marks=pytest.mark.full) for form in FORMS],
+)
 def test_all_that_is_sent_down_is_used_and_all_that_changes_is_sent(name, preset):
     settings = config.make({"method": {"name": name, "preset": preset, "batch": 4}}).method
     method, hyper = settings.build(small_net()), jax.tree.map(jnp.asarray, settings.hyper())
