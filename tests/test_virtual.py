@@ -19,6 +19,10 @@ from flamejax.types import Dataset
 
 CLEARLY = 1e-4  # below this p-value a law does not hold
 DATA = load(config.Data(), np.random.default_rng(0))
+SOME_RULES = [  # and the others in the long form
+    name if name == "qlabel" else pytest.param(name, marks=pytest.mark.full)
+    for name in virtual.RULES
+]
 
 
 def make(name="iid", clients=20, samples=100, seed=0, data=DATA, **values):
@@ -101,7 +105,7 @@ def test_the_two_classes_of_a_client_are_drawn_apart():
     assert same < 15
 
 
-@pytest.mark.parametrize("name", virtual.RULES)
+@pytest.mark.parametrize("name", SOME_RULES)
 def test_a_sample_is_the_same_whenever_and_however_it_is_read(name):
     fed = make(name)
     read, arrays = jax.jit(fed.read), jax.tree.map(jnp.asarray, fed.arrays)
@@ -152,7 +156,7 @@ def test_rows_by_a_plain_loop(name, q):
             assert found[client, position] == mine[place]
 
 
-@pytest.mark.parametrize("name", virtual.RULES)
+@pytest.mark.parametrize("name", SOME_RULES)
 def test_a_million_clients_are_a_few_numbers_each(name):
     started = time.perf_counter()
     fed = make(name, 1_000_000, attack={"name": "label_poison"})
@@ -203,7 +207,9 @@ def test_targets_of_a_regression_can_be_taken():
         make("qlabel", data=data)
 
 
-@pytest.mark.parametrize(("name", "samples"), [("iid", 100), ("qlabel", 300)])
+@pytest.mark.parametrize(
+    ("name", "samples"), [pytest.param("iid", 100, marks=pytest.mark.full), ("qlabel", 300)]
+)
 def test_what_they_hold_is_counted(name, samples):
     clients = 2**15 // samples * 2 + 5  # in three parts
     fed = make(name, clients, samples, attack={"name": "label_poison"})
@@ -217,6 +223,7 @@ def test_what_they_hold_is_counted(name, samples):
     assert (found.samples, found.used) == (len(DATA.labels), len(np.unique(rows)))
 
 
+@pytest.mark.full
 def test_devices_and_executions_agree_and_learn():
     found = []
     for engine in ({"devices": 1, "execution": "map"}, {"devices": 4, "execution": "vmap"}):
