@@ -35,6 +35,7 @@ def sets(*assignments: str) -> list[str]:
 
 COMMAND = ["sweep", *sets(*TINY.split(), "engine.devices=1"), "--quiet"]
 GRID = ["--grid", "method.lam=0.1,10", "--seeds", "0,1"]
+full = pytest.mark.full
 RUNS = [f"method.lam={lam}/seed{seed}" for lam in ("0.1", "10") for seed in (0, 1)]
 
 
@@ -408,20 +409,22 @@ def test_unfinished_runs_and_new_points_are_done(copy, packs, capsys):
     assert len(table(copy)) == 3
 
 
-def test_runs_with_checkpoints_go_on_from_there(tmp_path):
+@pytest.mark.parametrize("new", [[], pytest.param(["0.3"], marks=full)])
+def test_runs_with_checkpoints_go_on_from_there(new, tmp_path):
     command = [*COMMAND, *sets("rounds=4", "checkpoint.every=2", "engine.rounds_per_call=1")]
-    command += ["--out", str(tmp_path / "out"), "--grid"]
-    assert main([*command, "method.lam=1,2"]) == 0
-    folders = [tmp_path / "out" / "runs" / f"method.lam={lam}" / "seed0" for lam in (1, 2)]
+    command += [*sets("method.name=local"), "--out", str(tmp_path / "out"), "--grid"]
+    begun = ["method.lr=0.1", "method.lr=0.2"]
+    assert main([*command, "method.lr=0.1,0.2"]) == 0
+    folders = [tmp_path / "out" / "runs" / point / "seed0" for point in begun]
     metrics = [(folder / "metrics.jsonl").read_text() for folder in folders]
     timings = [(folder / "timings.jsonl").read_text().splitlines() for folder in folders]
     for folder in folders:
         (folder / "summary.json").unlink()
         shutil.rmtree(folder / records.CHECKPOINTS / "round-000004")
-    assert main([*command, "method.lam=1,2,3"]) == 0
+    assert main([*command, ",".join(["method.lr=0.1,0.2", *new])]) == 0
     whole = json.loads((tmp_path / "out" / "sweep.json").read_text())
     points = [[Path(folder).parent.name for folder in pack] for pack in whole["packs"]]
-    assert points == [["method.lam=1", "method.lam=2"], ["method.lam=3"]]  # that for itself
+    assert points == [begun, *[[f"method.lr={rate}"] for rate in new]]  # what is new for itself
     assert [(folder / "metrics.jsonl").read_text() for folder in folders] == metrics
     for folder, before in zip(folders, timings, strict=True):
         after = (folder / "timings.jsonl").read_text().splitlines()
@@ -563,25 +566,29 @@ def test_which_figure():
     }
 
 
-def test_python(tmp_path, monkeypatch, rng):
+@pytest.mark.parametrize("clients", [[2], pytest.param([2, 3], marks=full)])
+def test_python(clients, tmp_path, monkeypatch, rng):
     monkeypatch.chdir(tmp_path)
     matplotlib.use("Agg")
     labels = rng.integers(0, 3, 90).astype(np.int32)
     images = rng.integers(0, 256, (90, 4, 4), dtype=np.uint8)
     found = fj.sweep(
-        grid={"method.lam": [0.1, 1.0], "partition.clients": [2, 3]},
+        grid={"method.lr": [0.1, 1.0], "partition.clients": clients},
         rounds=1,
         partition={"name": "iid"},
+        method={"name": "fedavg"},
         data=fj.Dataset(images, labels, 3),
         model={"name": "mlr"},
         quiet=True,
     )
     assert not list(tmp_path.iterdir())
-    assert [row["method.lam"] for row in found.rows] == [0.1, 0.1, 1.0, 1.0]
-    assert found.grid["partition.clients"] == [2, 3]
-    assert [run["program"] for run in found.runs] == [0, 1, 0, 1]
+    points = [(lr, count) for lr in (0.1, 1.0) for count in clients]
+    assert [(row["method.lr"], row["partition.clients"]) for row in found.rows] == points
+    assert found.grid["partition.clients"] == clients
+    assert [run["program"] for run in found.runs] == [*range(len(clients))] * 2
     assert "own data" in found.table()
-    assert len(found.plot().axes) == len(found.plot(figure="pm").axes) == 2
+    axes = len(clients)  # a line, or a map with its colours
+    assert len(found.plot().axes) == len(found.plot(figure="pm").axes) == axes
     assert isinstance(found, fj.Sweep)
     assert callable(fj.sweep)  # the function, not a module of that name
 
@@ -589,7 +596,8 @@ def test_python(tmp_path, monkeypatch, rng):
 def test_a_regression_is_swept_by_losses():
     found = fj.sweep(
         {"data": {"name": "linreg", "samples": 20, "features": 3}, "partition": {"clients": 3}},
-        grid={"method.lam": [0.1, 10.0]},
+        grid={"method.lr": [0.01, 0.1]},
+        method={"name": "fedavg"},
         rounds=2,
         quiet=True,
     )
