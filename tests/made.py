@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -74,12 +76,13 @@ def prepared(folder: Path, title: str, **features) -> Path:
     return folder
 
 
-@pytest.fixture
-def tfds_folder(tmp_path, monkeypatch) -> Path:
-    """Where TFDS looks beside its own folder: a folder of the test."""
+@contextmanager
+def found_by_tfds(folder: Path) -> Iterator[None]:
+    """TFDS looks into this folder too where none is named."""
     from tensorflow_datasets.core.utils import file_utils
 
-    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
-    file_utils.add_data_dir(str(tmp_path / "tfds"))
-    yield tmp_path / "tfds"
-    file_utils.clear_registered_data_dirs()
+    file_utils.add_data_dir(folder)
+    try:
+        yield
+    finally:
+        file_utils.clear_registered_data_dirs()

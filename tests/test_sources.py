@@ -2,6 +2,9 @@
 
 import io
 import json
+import os
+import signal
+import socket
 import sys
 import tarfile
 import zipfile
@@ -16,9 +19,12 @@ from PIL import Image
 import flamejax as fj
 from flamejax import datasets
 from flamejax.config import Data, make
-from flamejax.datasets import cifar, femnist, images, importing, store, tfds
+from flamejax.datasets import cifar, images, importing, store, tfds
 from flamejax.errors import InputError
-from tests.conftest import SHARED
+
+from .conftest import SHARED
+from .faults import full_disk, when_written
+from .made import encoded, found_by_tfds, needs_tfds, pack, picture, prepared
 
 
 @pytest.fixture(autouse=True)
@@ -41,32 +47,6 @@ def refusal(work, *arguments) -> str:
     return text
 
 
-def encoded(pixels, form="PNG") -> bytes:
-    file = io.BytesIO()
-    Image.fromarray(np.asarray(pixels, np.uint8)).save(file, form)
-    return file.getvalue()
-
-
-def picture(number: int, size=(5, 4), channels=1):
-    """Some image [H, W] or [H, W, 3], another for each number."""
-    rng = np.random.default_rng(number)
-    return rng.integers(0, 256, size if channels == 1 else (*size, 3)).astype(np.uint8)
-
-
-def pack(place: Path, files: dict[str, bytes]) -> Path:
-    """Files below a folder, or in a zip if the place is called so."""
-    if place.suffix == ".zip":
-        with zipfile.ZipFile(place, "w", zipfile.ZIP_DEFLATED) as archive:
-            for name, content in files.items():
-                archive.writestr(name, content)
-        return place
-    for name, content in files.items():
-        path = place / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-    return place
-
-
 def assert_same(one, other):
     np.testing.assert_array_equal(one.images, other.images)
     np.testing.assert_array_equal(one.labels, other.labels)
@@ -78,6 +58,17 @@ def assert_same(one, other):
         assert other.writers is None
     else:
         np.testing.assert_array_equal(one.writers, other.writers)
+
+
+def assert_decoded_once(path, data, again):
+    """What loading again gives is what lies in the store, so nothing is decoded for it."""
+    whole = path.read_bytes()
+    other = data._replace(labels=data.labels[::-1])
+    assert other.labels.tolist() != data.labels.tolist()
+    store.write(path, other, {})
+    assert_same(again(), other)
+    path.write_bytes(whole)
+    assert_same(again(), data)
 
 
 # class folders
@@ -218,14 +209,14 @@ def test_a_link_to_the_folder_itself_is_followed(tmp_path):
 # the store
 
 
-def test_decoded_once(tmp_path, cache, monkeypatch):
+def test_decoded_once(tmp_path, cache):
     place = pack(tmp_path / "fruit.zip", fruit())
     first = load("images", place)
-    assert [path.suffix for path in cache.iterdir()] == [".npz"]
-    monkeypatch.setattr(images, "decode", None)  # from here on there is no decoding
-    assert_same(load("images", place), first)
+    (path,) = cache.iterdir()
+    assert path.suffix == ".npz"
+    assert_decoded_once(path, first, lambda: load("images", place))
     place.rename(tmp_path / "renamed.zip")  # the content is the key, not the name
-    assert_same(load("images", tmp_path / "renamed.zip"), first)
+    assert_decoded_once(path, first, lambda: load("images", tmp_path / "renamed.zip"))
 
 
 @pytest.mark.parametrize("change", ["content", "name"])
@@ -293,7 +284,7 @@ def test_a_cache_that_cannot_be_written_does_not_stop_a_run(
     tmp_path, cache, capsys, kind, monkeypatch
 ):
     if kind == "full":
-        monkeypatch.setattr(np, "savez", _full_disk)
+        full_disk(monkeypatch, "*.part")
     else:
         cache.parent.write_text("in the way")
     data = load("images", pack(tmp_path / "fruit", fruit()))
@@ -305,17 +296,12 @@ def test_a_cache_that_cannot_be_written_does_not_stop_a_run(
     assert "cannot be written" in refusal(importing.import_path, tmp_path / "fruit")
 
 
-def _full_disk(file, **_):
-    file.write(b"half")
-    raise OSError(28, "No space left on device")
-
-
 def test_interrupted_writing_leaves_nothing(tmp_path, cache, monkeypatch):
-    def interrupted(file, **_):
+    def interrupt(file, _):
         file.write(b"half")
-        raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(np, "savez", interrupted)
+    when_written(monkeypatch, "*.part", interrupt)
     with pytest.raises(KeyboardInterrupt):
         load("images", pack(tmp_path / "fruit", fruit()))
     assert list(cache.iterdir()) == []
@@ -533,12 +519,13 @@ def assert_is_the_writing(data, order):
     assert (data.classes, data.mean, data.std) == (10, 0.1307, 0.3081)
 
 
-def test_femnist_of_tensorflow_federated(tff, monkeypatch):
+def test_femnist_of_tensorflow_federated(tff, cache):
     data = load("femnist", tff)
     order = [(TRAIN, "f0_a"), (TRAIN, "f1_b"), (TEST, "f1_b"), (TEST, "f2_c")]
     assert_is_the_writing(data, order)
-    monkeypatch.setattr(femnist, "_decode", None)  # now it is stored
-    assert_same(load("femnist", tff / "fed_emnist_digitsonly_test.h5"), data)
+    (path,) = cache.iterdir()
+    test_file = tff / "fed_emnist_digitsonly_test.h5"
+    assert_decoded_once(path, data, lambda: load("femnist", test_file))
     kept = importing.import_path(tff)
     assert (kept.name, kept.samples, kept.writers) == ("femnist", 10, 3)
     assert_same(load("femnist"), data)
@@ -638,45 +625,9 @@ def test_arrays_from_python_are_checked():
 
 # TensorFlow Datasets
 
-needs_tfds = pytest.mark.skipif(
-    not all(map(find_spec, ("tensorflow_datasets", "array_record", "importlib_resources"))),
-    reason="needs tensorflow-datasets and array_record",
-)
-
-
-def prepared(folder: Path, title: str, **features) -> Path:
-    """A small set prepared by TFDS itself, from encoded images so that TensorFlow is not needed."""
-    import tensorflow_datasets as tf_datasets
-
-    class Tiny(tf_datasets.core.GeneratorBasedBuilder, skip_registration=True):
-        name, _, config = title.partition("/")
-        BUILDER_CONFIGS = [tf_datasets.core.BuilderConfig(name=config)] if config else []
-        VERSION = tf_datasets.core.Version("1.0.0")
-
-        def _info(self):
-            known = {
-                "image": tf_datasets.features.Image(shape=(5, 4, 1)),
-                "label": tf_datasets.features.ClassLabel(names=["a", "b", "c"]),
-            }
-            known = {key: features.get(key, known[key]) for key in known}
-            return tf_datasets.core.DatasetInfo(
-                builder=self, features=tf_datasets.features.FeaturesDict(known)
-            )
-
-        def _split_generators(self, manager):
-            return {"test": self._generate_examples(6, 9), "train": self._generate_examples(0, 6)}
-
-        def _generate_examples(self, start, stop):
-            for n in range(start, stop):
-                yield n, {"image": io.BytesIO(encoded(picture(n))), "label": n % 3}
-
-    tf_datasets.disable_progress_bar()
-    Tiny(data_dir=folder, file_format="array_record").download_and_prepare()
-    return folder
-
 
 @needs_tfds
-def test_tfds_reads_what_was_prepared(tmp_path, monkeypatch):
+def test_tfds_reads_what_was_prepared(tmp_path, cache):
     folder = prepared(tmp_path / "tfds", "tiny_digits")
     data = load("tfds:tiny_digits", folder)
     numbers = [n for n in range(9) for image in data.images if (image[..., 0] == picture(n)).all()]
@@ -685,8 +636,8 @@ def test_tfds_reads_what_was_prepared(tmp_path, monkeypatch):
     assert set(which[:6]) == set(range(6))  # train before test
     assert data.labels.tolist() == [n % 3 for n in which]
     assert (data.classes, data.class_names, data.mean) == (3, ("a", "b", "c"), 0.5)
-    monkeypatch.setattr(tfds, "_decode", None)  # now it is stored
-    assert_same(load("tfds:tiny_digits:1.0.0", folder), data)
+    (path,) = cache.iterdir()
+    assert_decoded_once(path, data, lambda: load("tfds:tiny_digits:1.0.0", folder))
     assert "not prepared in data.dir" in refusal(load, "tfds:tiny_digits:2.0.0", folder)
     assert "flamejax data prepare tfds:mnist" in refusal(load, "tfds:mnist", folder)
 
@@ -699,16 +650,17 @@ def test_tfds_emnist_stands_upright(tmp_path):
 
 
 @needs_tfds
-def test_tfds_prepare_keeps_our_sets_under_their_names(tmp_path, monkeypatch):
+def test_tfds_prepare_keeps_our_sets_under_their_names(tmp_path):
     """What is prepared already needs no network."""
     folder = prepared(tmp_path / "tfds", "fashion_mnist")
-    found = tfds._prepared
-    monkeypatch.setattr(tfds, "_prepared", lambda lib, name, _: found(lib, name, str(folder)))
-    kept = tfds.prepare("fashion_mnist")
+    with found_by_tfds(folder):
+        kept = tfds.prepare("fashion_mnist")
+        found = load("tfds:fashion_mnist")
     assert (kept.name, kept.source, kept.samples) == ("fashion_mnist", "tfds:fashion_mnist", 9)
     data = load("fashion_mnist")
     assert (data.mean, data.std) == (0.1307, 0.3081)
     assert_same(load("tfds:fashion_mnist", folder), data)
+    assert_same(found, data)
 
 
 @needs_tfds
@@ -740,17 +692,19 @@ def test_tfds_says_what_is_missing(monkeypatch):
 
 
 @needs_tfds
-def test_tfds_prepare_without_a_network(monkeypatch, tmp_path, capsys):
+def test_tfds_prepare_without_a_network(monkeypatch, tmp_path):
     import tensorflow_datasets as tf_datasets
 
     def broken(name, **_):
         raise ConnectionError(f"no way to {name}\nand a long story")
 
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
-    monkeypatch.setattr(tfds, "find_spec", lambda name: name)  # as if TensorFlow were there
-    monkeypatch.setattr(tfds, "_offline", lambda: True)
+    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+        monkeypatch.delenv(name)
+    pack(tmp_path / "site", {"tensorflow.py": b"raise ImportError"})  # as if it were there
+    monkeypatch.syspath_prepend(tmp_path / "site")
     assert "there is no network" in refusal(tfds.prepare, "mnist")
-    monkeypatch.setattr(tfds, "_offline", lambda: False)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: ["an address"])
     monkeypatch.setattr(tf_datasets, "builder", broken)
     assert refusal(tfds.prepare, "mnist") == "tfds:mnist: cannot be prepared: no way to mnist"
     assert not store.kept()
