@@ -1,7 +1,6 @@
 """The command line: exit codes, one line per refusal, and the folder a run leaves behind."""
 
 import errno
-import io
 import json
 import os
 import signal
@@ -21,6 +20,8 @@ from flamejax.config import make
 from flamejax.lane import likely
 from flamejax.stopping import stop_requests
 
+from .faults import full_disk, when_written
+
 FILES = {"config.toml", "metrics.jsonl", "timings.jsonl", "clients.npz", "environment.json"}
 FILES |= {"curves.png", "summary.json"}
 SUMMARY = {"rounds", "seconds", "compile_seconds", "round_seconds", "clients", "parameters"}
@@ -29,6 +30,7 @@ MODELS = ("pm", "gm", "hm")
 FIGURES = {"accuracy", "accuracy_var", "loss", "loss_var", "worst10", "best10", "jain", "entropy"}
 
 
+full = pytest.mark.full
 ENTER = "from flamejax.cli import entry; entry()"
 # signal -> what SIGINT does at the start: shells make background jobs ignore it
 SIGNALS = {signal.SIGINT: "default_int_handler", signal.SIGTERM: "SIG_IGN"}
@@ -229,16 +231,7 @@ def test_used_folder_is_left_alone(first, capsys):
 @pytest.mark.usefixtures("_compile_once")
 @pytest.mark.parametrize("name", ["metrics.jsonl", "curves.png", "summary.json"])
 def test_full_disk(name, tmp_path, monkeypatch, capsys):
-    class Full(io.BytesIO):
-        def write(self, content):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    def full_for_one(file, *arguments, **keywords):
-        handle = opened(file, *arguments, **keywords)
-        return Full() if name in str(file) else handle
-
-    opened = io.open
-    monkeypatch.setattr(io, "open", full_for_one)
+    full_disk(monkeypatch, f"*{name}*")
     assert run(tmp_path / "out") == 3
     line = only_line(capsys)
     assert os.strerror(errno.ENOSPC) in line
@@ -279,32 +272,8 @@ def test_divergence_names_the_likely_setting(settings, said):
     assert likely(make({"method": settings}).method).startswith(said)
 
 
-@pytest.fixture(scope="module")
-def long_runs(tmp_path_factory):
-    """For each signal a process that would run for hours, and its folder."""
-    started = {}
-    for number, action in SIGNALS.items():
-        folder = tmp_path_factory.mktemp("long") / "out"
-        code = f"import signal; signal.signal(signal.SIGINT, signal.{action}); {ENTER}"
-        command = [sys.executable, "-c", code, *TINY_RUN, str(folder), *sets("rounds=10000000")]
-        started[number] = subprocess.Popen(command, stderr=subprocess.PIPE, text=True), folder
-    yield started
-    for process, _ in started.values():
-        process.kill()
-        process.communicate()
-
-
-@pytest.mark.parametrize("number", SIGNALS)
-def test_interrupted_run_leaves_its_folder_in_order(long_runs, number):
-    process, folder = long_runs[number]
-    deadline = time.monotonic() + 120
-    while not (folder / "timings.jsonl").exists():  # written after the first line of metrics
-        assert process.poll() is None, process.stderr.read()
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    process.send_signal(number)
-    said = process.communicate(timeout=60)[1]
-    assert process.returncode == 130
+def in_order(folder: Path, said: str) -> None:
+    """What an interrupted run has said and left."""
     assert "Traceback" not in said
     last = said.splitlines()[-1]
     assert last.startswith("flamejax: interrupted after round ")
@@ -313,7 +282,38 @@ def test_interrupted_run_leaves_its_folder_in_order(long_runs, number):
     assert summary(folder)["status"] == "interrupted"
     measured = [row["round"] for row in lines(folder / "metrics.jsonl")]
     assert measured == list(range(1, len(measured) + 1))
-    assert len(measured) <= summary(folder)["rounds"] < 10_000_000
+    assert len(measured) <= summary(folder)["rounds"]
+
+
+@pytest.mark.usefixtures("_compile_once")
+@pytest.mark.parametrize("number", SIGNALS)
+def test_interrupted_run_leaves_its_folder_in_order(number, tmp_path, monkeypatch, capsys):
+    when_written(monkeypatch, "timings.jsonl", lambda *_: signal.raise_signal(number))
+    assert run(tmp_path / "out", *sets("engine.rounds_per_call=1")) == 130
+    in_order(tmp_path / "out", capsys.readouterr().err)
+    assert summary(tmp_path / "out")["rounds"] == 1
+
+
+@full
+@pytest.mark.parametrize("number", SIGNALS)
+def test_interrupted_process_leaves_its_folder_in_order(number, tmp_path):
+    folder, action = tmp_path / "out", SIGNALS[number]
+    code = f"import signal; signal.signal(signal.SIGINT, signal.{action}); {ENTER}"
+    command = [sys.executable, "-c", code, *TINY_RUN, str(folder), *sets("rounds=10000000")]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            deadline = time.monotonic() + 120
+            while not (folder / "timings.jsonl").exists():  # after the first line of metrics
+                assert process.poll() is None, process.stderr.read()
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            process.send_signal(number)
+            said = process.communicate(timeout=60)[1]
+        finally:
+            process.kill()
+    assert process.returncode == 130
+    in_order(folder, said)
+    assert summary(folder)["rounds"] < 10_000_000
 
 
 def test_a_request_that_comes_too_late_to_stop_a_run_is_passed_on():
@@ -333,20 +333,23 @@ def test_a_request_that_comes_too_late_to_stop_a_run_is_passed_on():
 def test_a_request_inside_a_callback_is_not_lost(number):
     """As those of JAX's garbage collection, where Python prints an exception and goes on."""
     code = f"""
-import gc, os, signal, time
+import builtins, gc, os, signal, time
 from flamejax import cli
 
 def once(*_):
     gc.callbacks.remove(once)
     os.kill(os.getpid(), {int(number)})
 
-def slow(_):
+plain = print
+
+def slow(*_, **__):
+    builtins.print = plain
     gc.callbacks.append(once)
     gc.collect()
     time.sleep(60)
 
 signal.signal(signal.SIGINT, signal.{SIGNALS[number]})
-cli.list_command = slow
+builtins.print = slow
 cli.entry()
 """
     done = subprocess.run([sys.executable, "-c", code, "list"], capture_output=True, text=True)
