@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -285,6 +286,7 @@ def many_rounds(
 ) -> Callable[[State, Setting, Array], tuple[State, RoundInfo]]:
     """measure: what is recorded of the theory after every round, if it is."""
 
+    @partial(jax.jit, inline=True)  # traced once, although it is looked at twice
     def step(setting: Setting, state: State) -> tuple[State, RoundInfo]:
         new, info = one_round(setting, state)
         if measure:

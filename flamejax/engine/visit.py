@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -41,6 +42,7 @@ def visit(
         new, summed, kept = f(state, number)
         return new, tree.where(number < nobody, summed, tree.zeros_like(summed)), kept
 
+    @partial(jax.jit, inline=True)  # traced once, although it is looked at twice
     def side_by_side(states: Tree, ids: Array) -> tuple[Tree, Tree, Tree]:
         if width > 1:
             return jax.vmap(one)(states, ids)
