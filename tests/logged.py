@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 
 import numpy as np
 from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
 from tensorboard.compat.proto.event_pb2 import Event
 
-from flamejax import lane
-
 from .problems import blobs, small_net
 
-BASE = {
-    "partition": {"name": "quantity", "clients": 6, "beta": 1.0, "min_samples": 6},
-    "rounds": 8,
-    "eval_every": 2,
+BASE = {  # compiled once, with test_checkpoints.py's
+    "partition": {"name": "quantity", "clients": 9, "beta": 1.0, "min_samples": 6},
+    "rounds": 12,
+    "eval_every": 3,
     "quiet": True,
 }
+SHOWN = [3, 6, 9, 12]
 OWN = {"data": blobs(), "model": small_net()}
 
 
@@ -65,16 +62,3 @@ def scalars(folder):
 def single(found):
     """Numbers as TensorBoard keeps them."""
     return {r: {name: float(np.float32(x)) for name, x in row.items()} for r, row in found.items()}
-
-
-def stop_after(monkeypatch, calls):
-    """Ask a run to stop after so many calls."""
-    plain, made = lane.Lane.trained, []
-
-    def trained(self, *given):
-        plain(self, *given)
-        made.append(1)
-        if len(made) == calls:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    monkeypatch.setattr(lane.Lane, "trained", trained)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import struct
 import subprocess
 import sys
@@ -17,7 +18,8 @@ from flamejax.cli import main
 from flamejax.config import make
 from flamejax.records import CHECKPOINTS
 
-from .logged import BASE, OWN, log, rows, scalars, single, stop_after
+from .faults import InterruptAfter
+from .logged import BASE, OWN, SHOWN, log, rows, scalars, single
 
 SMALL = ["--set", "rounds=2", "--set", "data.limit=400", "--set", "model.name=mlr", "--quiet"]
 
@@ -25,11 +27,20 @@ SMALL = ["--set", "rounds=2", "--set", "data.limit=400", "--set", "model.name=ml
 # --- TensorBoard
 
 
-def test_tensorboard_has_every_number(tmp_path):
-    out = tmp_path / "run"
-    result = fj.run(**log("tensorboard"), method={"lam": 3.0}, out=out)
+SETTINGS = {"method": {"lam": 3.0}, "checkpoint": {"every": 6}}
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    """The folder of a run with logs, and its result."""
+    out = tmp_path_factory.mktemp("logged") / "run"
+    return out, fj.run(**log("tensorboard"), **SETTINGS, out=out)
+
+
+def test_tensorboard_has_every_number(done):
+    out, result = done
     assert scalars(out) == single(rows(out))
-    assert list(scalars(out)) == [2, 4, 6, 8]
+    assert list(scalars(out)) == SHOWN
     seen = EventAccumulator(str(out / "tensorboard"))
     seen.Reload()
     assert [(e.step, e.value) for e in seen.Scalars("pm/accuracy")] == [
@@ -38,7 +49,7 @@ def test_tensorboard_has_every_number(tmp_path):
     (image,) = seen.Images("curves")
     assert image.encoded_image_string == (out / "curves.png").read_bytes()
     size = struct.unpack(">II", image.encoded_image_string[16:24])
-    assert (image.step, image.width, image.height) == (8, *size)
+    assert (image.step, image.width, image.height) == (SHOWN[-1], *size)
     (text,) = seen.Tensors("config")[0].tensor_proto.string_val
     assert (out / "config.toml").read_text() in text.decode()
     (text,) = seen.Tensors("summary")[0].tensor_proto.string_val
@@ -51,23 +62,19 @@ def test_tensorboard_has_every_number(tmp_path):
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_tensorboard_has_each_round_once_after_a_stop(killed, tmp_path, monkeypatch):
-    out, values = tmp_path / "run", {**log("tensorboard"), "checkpoint": {"every": 4}}
-    if killed:  # after the last round, with the checkpoint of round 4
-        fj.run(**values, out=out)
+def test_tensorboard_has_each_round_once_after_a_stop(killed, done, tmp_path):
+    out = tmp_path / "run"
+    if killed:  # after the last round, with the checkpoint of round 6
+        shutil.copytree(done[0], out)
         (out / "summary.json").unlink()
-        for path in (out / CHECKPOINTS / "round-000008").iterdir():
-            path.unlink()
-        (out / CHECKPOINTS / "round-000008").rmdir()
+        shutil.rmtree(out / CHECKPOINTS / "round-000012")
     else:
-        with monkeypatch.context() as patch:
-            stop_after(patch, 3)
-            with pytest.raises(KeyboardInterrupt, match="round 6"):
-                fj.run(**values, out=out)
-        assert list(scalars(out)) == [2, 4, 6]
+        with pytest.raises(KeyboardInterrupt, match="round 9"):
+            fj.run(**log("tensorboard"), **SETTINGS, out=out, callbacks=[InterruptAfter(3)])
+        assert list(scalars(out)) == SHOWN[:3]
     fj.run(**OWN, out=out, resume=True, quiet=True)
     assert scalars(out) == single(rows(out))
-    assert list(scalars(out)) == [2, 4, 6, 8]
+    assert list(scalars(out)) == SHOWN
 
 
 def test_runs_of_a_sweep_log_apart(tmp_path):
@@ -79,25 +86,35 @@ def test_runs_of_a_sweep_log_apart(tmp_path):
     assert scalars(first) != scalars(second)
 
 
+MANY = {  # compiled once, with test_compare.py's
+    "rounds": 2,
+    "eval_every": 1,
+    "data": {"limit": 400},
+    "partition": {"name": "iid", "clients": 4},
+    "model": {"name": "mlr"},
+    "engine": {"devices": 1},
+    "methods": "ditto",
+    "quiet": True,
+}
+
+
 def test_folders_of_many_runs_know_the_logs(tmp_path):
     """An unfinished run with logs is begun again, and finished ones are not repeated."""
-    values = {"rounds": 2, "data": {"limit": 400}, "model": {"name": "mlr"}}
-    values |= {"record": {"log": "tensorboard"}, "out": tmp_path / "all", "quiet": True}
-    fj.compare(**values, methods="fedavg,local")
-    folders = [tmp_path / "all" / "runs" / name / "seed0" for name in ("fedavg", "local")]
+    values = {**MANY, "record": {"log": "tensorboard"}, "out": tmp_path / "all", "seeds": [0, 1]}
+    fj.compare(**values)
+    folders = [tmp_path / "all" / "runs" / "ditto" / f"seed{seed}" for seed in (0, 1)]
     (folders[0] / "summary.json").unlink()
     before = [(folder / "timings.jsonl").read_bytes() for folder in folders]
-    fj.compare(**values, methods="fedavg,local")
+    fj.compare(**values)
     after = [(folder / "timings.jsonl").read_bytes() for folder in folders]
     assert [a == b for a, b in zip(before, after, strict=True)] == [False, True]
     assert scalars(folders[0]) == single(rows(folders[0]))
 
 
 def test_folders_from_before_there_were_logs_go_on(tmp_path, capsys):
-    values = {"rounds": 2, "data": {"limit": 400}, "model": {"name": "mlr"}}
-    values |= {"methods": "fedavg", "out": tmp_path / "all", "quiet": True}
+    values = {**MANY, "out": tmp_path / "all"}
     fj.compare(**values)
-    folder = tmp_path / "all" / "runs" / "fedavg" / "seed0"
+    folder = tmp_path / "all" / "runs" / "ditto" / "seed0"
     config = (folder / "config.toml").read_text()
     assert 'log = "none"\n' in config
     (folder / "config.toml").write_text(config.replace('log = "none"\n', ""))
@@ -110,11 +127,10 @@ def test_folders_from_before_there_were_logs_go_on(tmp_path, capsys):
     assert "nothing to resume" in capsys.readouterr().err
 
 
-def test_a_run_is_the_same_with_and_without(tmp_path):
-    fj.run(**log("tensorboard"), out=tmp_path / "with")
-    fj.run(**BASE, **OWN, out=tmp_path / "without")
+def test_a_run_is_the_same_with_and_without(done, tmp_path):
+    fj.run(**BASE, **OWN, **SETTINGS, out=tmp_path / "without")
     assert not (tmp_path / "without" / "tensorboard").exists()
-    same = [(tmp_path / name / "metrics.jsonl").read_bytes() for name in ("with", "without")]
+    same = [(folder / "metrics.jsonl").read_bytes() for folder in (done[0], tmp_path / "without")]
     assert same[0] == same[1]
 
 
@@ -131,6 +147,7 @@ def test_a_run_that_diverged_says_so(tmp_path):
 # --- what is asked for, and what goes wrong
 
 
+@pytest.mark.full
 def test_nothing_is_imported_without_a_logger(tmp_path):
     code = f"""
 import sys, flamejax as fj
@@ -183,22 +200,34 @@ def test_several_loggers_in_a_line():
     ]
 
 
-@pytest.mark.parametrize("where", ["__init__", "row", "close"])
-def test_a_logger_that_fails_does_not_end_the_run(where, tmp_path, monkeypatch):
-    calls = []
+@pytest.fixture
+def broken():
+    """Loggers that fail in one of their functions, and the functions that were called so far."""
+    called = []
 
-    class Broken(loggers.Logger):
-        pass
+    def make(where):
+        def fail(self, *_):
+            called.append(where)
+            raise OSError(28, "No space left on device")
 
-    def fail(self, *_):
-        calls.append(where)
-        raise OSError(28, "No space left on device")
+        return type("Broken", (loggers.Logger,), {where: fail})
 
-    setattr(Broken, where, fail)
-    monkeypatch.setitem(registry._ENTRIES["loggers"], "broken", (Broken, ""))
-    out = tmp_path / "run"
-    with pytest.warns(UserWarning, match="broken failed and is left out.*No space") as said:
-        result = fj.run(**log("broken,tensorboard"), out=out)
-    assert len([w for w in said if "broken" in str(w.message)]) == len(calls) == 1
+    names = {"broken-0": "__init__", "broken-1": "row", "broken-2": "close"}
+    for name, where in names.items():
+        registry.register("loggers", name, make(where))
+    yield names, called
+    for name in names:
+        registry.unregister("loggers", name)
+
+
+def test_a_logger_that_fails_does_not_end_the_run(broken, tmp_path):
+    (names, called), out = broken, tmp_path / "run"
+    with pytest.warns(UserWarning, match="failed and is left out") as said:
+        result = fj.run(**log(f"{','.join(names)},tensorboard"), **SETTINGS, out=out)
+    said = [str(warning.message) for warning in said if "broken" in str(warning.message)]
+    assert called == list(names.values())  # each once
+    for name, line in zip(names, said, strict=True):
+        assert f"{name} failed and is left out: " in line
+        assert "No space" in line
     assert result.summary["status"] == "finished"
     assert scalars(out) == single(rows(out))

@@ -11,7 +11,8 @@ import pytest
 
 import flamejax as fj
 
-from .logged import OWN, log, rows, scalars, single, stop_after
+from .faults import InterruptAfter
+from .logged import OWN, SHOWN, log, rows, scalars, single
 
 
 @pytest.fixture
@@ -70,50 +71,43 @@ def read(folder):
     return runs[0], config, shown, summary, pictures
 
 
-def test_wandb_has_every_number(wandb, tmp_path, capfd):
-    out = tmp_path / "run"
-    result = fj.run(**log("wandb"), out=out)
-    about, config, shown, summary, pictures = read(out)
-    assert shown == rows(out)
-    assert list(shown) == [2, 4, 6, 8]
-    assert pictures == [(8, "image-file")]
-    assert config["method"]["lam"] == 1
-    assert config["data"]["name"] == "own"
-    assert (about.project, about.run_group) == ("flamejax", "flame-own-quantity")
-    assert about.display_name == "flame-own-quantity-seed0"
-    assert summary["status"] == "finished"
-    assert summary["best/pm/accuracy"] == result.summary["best"]["pm"]["accuracy"]
+def test_wandb_has_every_number_of_every_run(wandb, tmp_path, capfd):
+    out = tmp_path / "sweep"
+    before = signal.getsignal(signal.SIGINT)
+    fj.sweep(**log("wandb,tensorboard"), seeds=[0, 1], out=out)
+    assert signal.getsignal(signal.SIGINT) is before
+    folders = [out / "runs" / f"seed{seed}" for seed in (0, 1)]
+    found = [read(folder) for folder in folders]
+    for seed, (folder, parts) in enumerate(zip(folders, found, strict=True)):
+        about, config, shown, summary, pictures = parts
+        assert shown == rows(folder)
+        assert list(shown) == SHOWN
+        assert scalars(folder) == single(shown)
+        assert pictures == [(SHOWN[-1], "image-file")]
+        assert config["method"]["lam"] == 1
+        assert config["data"]["name"] == "own"
+        assert (about.project, about.run_group) == ("flamejax", "flame-own-quantity")
+        assert about.display_name == f"flame-own-quantity-seed{seed}"
+        assert summary["status"] == "finished"
+        best = json.loads((folder / "summary.json").read_text())["best"]
+        assert summary["best/pm/accuracy"] == best["pm"]["accuracy"]
+    assert found[0][0].run_id != found[1][0].run_id
     assert capfd.readouterr() == ("", "")
 
 
 def test_wandb_has_each_round_once_after_a_stop(wandb, tmp_path, monkeypatch):
     out = tmp_path / "run"
     monkeypatch.setenv("WANDB_PROJECT", "mine")
-    with monkeypatch.context() as patch:
-        stop_after(patch, 3)
-        with pytest.raises(KeyboardInterrupt, match="round 6"):
-            fj.run(**log("wandb"), out=out)
+    with pytest.raises(KeyboardInterrupt, match="round 9"):
+        fj.run(**log("wandb"), out=out, callbacks=[InterruptAfter(3)])
     first = read(out)[0]
-    assert list(read(out)[2]) == [2, 4, 6]
+    assert list(read(out)[2]) == SHOWN[:3]
     fj.run(**OWN, out=out, resume=True, quiet=True)
     about, _, shown, summary, _ = read(out)
     assert (about.run_id, about.project) == (first.run_id, "mine")
     assert shown == rows(out)
-    assert list(shown) == [2, 4, 6, 8]
+    assert list(shown) == SHOWN
     assert summary["status"] == "finished"
-
-
-def test_wandb_has_runs_of_a_sweep_apart(wandb, tmp_path):
-    out = tmp_path / "sweep"
-    before = signal.getsignal(signal.SIGINT)
-    fj.sweep(**log("wandb,tensorboard"), seeds=[0, 1], out=out)
-    assert signal.getsignal(signal.SIGINT) is before
-    found = [read(out / "runs" / f"seed{seed}") for seed in (0, 1)]
-    for seed, (about, _, shown, _, _) in enumerate(found):
-        assert about.display_name == f"flame-own-quantity-seed{seed}"
-        assert shown == rows(out / "runs" / f"seed{seed}")
-        assert scalars(out / "runs" / f"seed{seed}") == single(shown)
-    assert found[0][0].run_id != found[1][0].run_id
 
 
 def test_wandb_without_a_login_is_offline_and_does_not_ask(wandb, tmp_path, monkeypatch):
@@ -124,10 +118,10 @@ def test_wandb_without_a_login_is_offline_and_does_not_ask(wandb, tmp_path, monk
 
 
 def test_wandb_makes_another_name_where_the_file_holds_none(wandb, tmp_path):
-    from flamejax.loggers.wandb import _identity
+    from flamejax.loggers.wandb import identity
 
     path = tmp_path / "id.txt"
-    made = _identity(path)
-    assert _identity(path) == made == path.read_text()
+    made = identity(path)
+    assert identity(path) == made == path.read_text()
     path.write_bytes(b"../../\xff")
-    assert _identity(path) not in (made, "../../")
+    assert identity(path) not in (made, "../../")

@@ -34,7 +34,7 @@ class WandB(Logger):
             project=os.environ.get("WANDB_PROJECT", "flamejax"),
             group=group,
             name=f"{group}-seed{values['seed']}",
-            id=_identity(files / "id.txt"),
+            id=identity(files / "id.txt"),
             resume="allow",  # rows that W&B has are passed over
             reinit="create_new",  # several runs of a sweep at a time
             config=dict(values),
@@ -57,7 +57,7 @@ class WandB(Logger):
         self._run.finish(exit_code=int(summary["status"] != "finished"))
 
 
-def _identity(path: Path) -> str:
+def identity(path: Path) -> str:
     """The run's name for W&B's server, kept in a file."""
     known = path.read_text("utf-8", errors="replace") if path.exists() else ""
     if re.fullmatch("[0-9a-f]{16}", known):
