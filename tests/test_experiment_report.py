@@ -227,17 +227,24 @@ def test_all_figures_in_full_precision():
     assert float(rows[0]["pm_accuracy_mean"]) == pytest.approx(1 / 3)
 
 
+KINDS = ["table", "curves", "fairness", "robustness", "trend"]
+
+
 @pytest.fixture(scope="module")
 def real():
-    settings = {"rounds": 2, "eval_every": 1, "partition": {"name": "hybrid", "clients": 4}}
+    settings = {"rounds": 2, "eval_every": 1, "data": {"limit": 400}, "model": {"name": "mlr"}}
+    settings |= {"partition": {"name": "iid", "clients": 4}, "engine": {"devices": 1}}
     return compare(methods=["flame"], seeds=[0, 1], quiet=True, **settings)
 
 
-@pytest.mark.parametrize("kind", ["table", "curves", "fairness", "robustness", "trend"])
+@pytest.mark.parametrize(
+    "kind",
+    ["table", *[pytest.param(kind, marks=pytest.mark.full) for kind in KINDS if kind != "table"]],
+)
 def test_real_runs_are_written_the_same_twice(kind, real, tmp_path):
-    found = experiment(kind, [Group("mnist_mini", "hybrid", {}, real)], {"standard": ["flame"]})
+    found = experiment(kind, [Group("mnist_mini", "iid", {}, real)], {"standard": ["flame"]})
     row = real.rows[0]
-    cells = [Cell("mnist_mini", "hybrid", "standard", "flame", "flame", "pm",
+    cells = [Cell("mnist_mini", "iid", "standard", "flame", "flame", "pm",
                   row["pm_accuracy_mean"], row["pm_accuracy_std"], 2, 2, *[None] * 5)]  # fmt: skip
     (part,) = parts(found, cells)
     assert part.name == "name-standard"
