@@ -3,13 +3,22 @@ that has to follow when such a part moves."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pytest
 
 from flamejax import comparer, many, records
-from flamejax.config import Config
+from flamejax.config import Config, Data
+from flamejax.datasets import mnist_mini
+from flamejax.engine import prepare
 from flamejax.errors import RunError
+from flamejax.report import palette
+from flamejax.types import Dataset
 
 from .imagined import pretend
 
@@ -50,3 +59,49 @@ def pretended_runs(
     monkeypatch.setattr(many, "run_together", together)
     monkeypatch.setattr(comparer, "run_one", alone)
     return noted
+
+
+# where commands begin to compile, to start processes, or to use a network
+WORK = (
+    "flamejax.runner.build_pack",
+    "flamejax.readying.estimate",
+    "flamejax.theory.smoothness.estimate",
+    "flamejax.theory.study.study",
+    "flamejax.processes.share_out",
+    "flamejax.bench.race.race",
+    "flamejax.bench.whole.whole",
+    "flamejax.hosts.meet",
+    "socket.getaddrinfo",
+)
+read_bundled = cache(mnist_mini.load)
+
+
+@contextmanager
+def stopped_before_work(enough: type[BaseException]) -> Iterator[None]:
+    """Commands end with this exception where work would begin, and get there quickly: the bundled
+    digits are read once, and of each picture of a report there is one small form."""
+
+    def stop(*_: Any, **__: Any) -> Any:
+        raise enough
+
+    def arrange(config: Any, method: Any, model: Any, federation: Any, *_: Any) -> Any:
+        if config.seed % 4 == 0:  # tracing a model takes a while
+            prepare.arrange(config, method, model, federation, 1)
+        raise enough
+
+    def digits(settings: Data, quiet: bool = True) -> Dataset:
+        return read_bundled(Data(), True)
+
+    def save(draw: Any, stem: Path) -> None:
+        stem.with_name(f"{stem.name}.svg").write_bytes(palette.render(draw, "svg", dpi=50))
+
+    others = {
+        "flamejax.readying.build": arrange,
+        "flamejax.reporter.save": save,
+        "flamejax.many.fit_together": lambda *_, **__: 1,
+        "flamejax.datasets.mnist_mini.load": digits,
+    }
+    with ExitStack() as stack:
+        for name, instead in {**dict.fromkeys(WORK, stop), **others}.items():
+            stack.enter_context(mock.patch(name, instead))
+        yield

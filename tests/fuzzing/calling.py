@@ -1,7 +1,7 @@
 """A command, called in this process and watched: what it says, what it writes, how long it takes.
 
-Training is where a case stops unless it is to be carried out: whatever would compile rounds, start
-processes or use a network is replaced by an exception of our own.
+Training is where a case stops unless it is to be carried out: where rounds would be compiled,
+processes started or a network used comes an exception of our own.
 """
 
 from __future__ import annotations
@@ -18,17 +18,14 @@ import time
 import traceback
 import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
-from functools import cache
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
 from flamejax import cli
-from flamejax.config import Data
-from flamejax.datasets import mnist_mini
-from flamejax.report import palette
 
+from ..standins import stopped_before_work
 from .cases import Case, Files, Link
 
 LIMIT = 60.0  # seconds for one case, on a busy machine
@@ -39,18 +36,6 @@ WRITES += ("shutil.unpack_archive", "shutil.make_archive")
 STARTS = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "socket.connect")
 STARTS += ("socket.bind", "socket.getaddrinfo", "pickle.find_class")
 HARMLESS = ("git", "uname", "fc-list")  # which commit, which machine, which fonts
-# where a case that is not carried out has shown what was to be seen
-STOPS = (
-    "flamejax.runner.build_pack",
-    "flamejax.readying.estimate",
-    "flamejax.theory.smoothness.estimate",
-    "flamejax.theory.study.study",
-    "flamejax.processes.share_out",
-    "flamejax.cli_bench._one",
-    "flamejax.hosts.meet",
-    "flamejax.datasets.tfds._download",
-    "flamejax.datasets.tfds._offline",
-)
 
 
 class Enough(BaseException):
@@ -117,6 +102,8 @@ class Sandbox:
         folders |= {"MPLCONFIGDIR": self.temporary, "TFDS_DATA_DIR": self.root / "tfds"}
         before = os.getcwd(), tempfile.tempdir, sys.dont_write_bytecode
         with mock.patch.dict(os.environ, {name: str(path) for name, path in folders.items()}):
+            for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+                del os.environ[name]
             os.chdir(self.here)
             tempfile.tempdir, sys.dont_write_bytecode = str(self.temporary), True
             try:
@@ -159,7 +146,14 @@ class Sandbox:
         code: int | None = None
         verdict, trace = "", ""
         try:
-            with _alarm(limit), redirect_stdout(out), redirect_stderr(err), _stops(case.real):
+            with (
+                _alarm(limit),
+                redirect_stdout(out),
+                redirect_stderr(err),
+                mock.patch.dict(os.environ),
+                warnings.catch_warnings(),
+                nullcontext() if case.real else stopped_before_work(Enough),
+            ):
                 warnings.simplefilter("always")
                 self.events.on = True
                 code = cli.main(list(case.command))
@@ -272,42 +266,3 @@ def _alarm(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-
-
-_load = cache(mnist_mini.load)
-
-
-def _bundled(settings: Any, quiet: bool = True) -> Any:
-    """The bundled digits, read once: most cases use them."""
-    return _load(Data(), True)
-
-
-def _save(draw: Any, stem: Path) -> None:
-    """A picture of a report: one form of it will do."""
-    stem.with_name(f"{stem.name}.svg").write_bytes(palette.render(draw, "svg", dpi=50))
-
-
-@contextmanager
-def _stops(real: bool) -> Iterator[None]:
-    def stop(*_: Any, **__: Any) -> Any:
-        raise Enough
-
-    def arrange(config: Any, method: Any, model: Any, federation: Any, *_: Any) -> Any:
-        from flamejax.engine.prepare import arrange
-
-        if config.seed % 4 == 0:  # tracing a model takes a while
-            arrange(config, method, model, federation, 1)
-        raise Enough
-
-    with mock.patch.dict(os.environ), warnings.catch_warnings(), ExitStack() as stack:
-        if real:
-            yield
-            return
-        patches = [mock.patch(name, stop) for name in STOPS]
-        patches.append(mock.patch("flamejax.readying.build", arrange))
-        patches.append(mock.patch("flamejax.reporter.save", _save))
-        patches.append(mock.patch("flamejax.many.fit_together", return_value=1))
-        patches.append(mock.patch("flamejax.datasets.mnist_mini.load", _bundled))
-        for patch in patches:
-            stack.enter_context(patch)
-        yield
