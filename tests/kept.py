@@ -14,13 +14,13 @@ TINY = "rounds=3 eval_every=1 data.limit=400 partition.name=iid partition.client
 SETTINGS = [w for word in [*TINY.split(), "engine.devices=1"] for w in ("--set", word)]
 
 
-def train(folder: Path) -> None:
-    """A comparison, a sweep and a run of FLAME that records the theory."""
+def train(folder: Path, theory: bool = True) -> None:
+    """A comparison, a sweep and a run of FLAME that may record the theory."""
     methods = "flame,flame:published,local"
     for name, *words in (
         ("compare", "--methods", methods, "--seeds", "0,1"),
         ("sweep", "--grid", "method.lam=0.1,10"),
-        ("run", "--set", "record.theory=true"),
+        ("run", "--set", f"record.theory={str(theory).lower()}"),
     ):
         assert main([name, *SETTINGS, *words, "--quiet", "--out", str(folder / name)]) == 0
 

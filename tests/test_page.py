@@ -1,6 +1,8 @@
 """The page of a report: what it shows, that it stands alone, and how it looks in a browser."""
 
+import html
 import io
+import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -9,22 +11,28 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from flamejax.experiment.claims import Verdict
-from flamejax.experiment.paper import Cell
-from flamejax.report import section as sections
+from flamejax.experiment.claims import claims, judge
+from flamejax.experiment.paper import cells
+from flamejax.readback import read
 from flamejax.report.html import element
 from flamejax.report.page import in_markdown, page, table
 from flamejax.report.sheet import Sheet
 from flamejax.reporter import write_report
 
 from . import browser, kept
+from .standins import pretended_runs
+
+full = pytest.mark.full
 
 
-@pytest.fixture(scope="module")
-def results(tmp_path_factory) -> Path:
+@pytest.fixture(scope="module", params=["pretended", pytest.param("real", marks=full)])
+def results(request, tmp_path_factory) -> Path:
     """A folder with a comparison, a sweep, a run and an experiment."""
-    folder = tmp_path_factory.mktemp("results")
-    kept.train(folder)
+    folder = tmp_path_factory.mktemp("results") / "results0"
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "pretended":
+            pretended_runs(patch)
+        kept.train(folder, theory=request.param == "real")
     kept.experiment(folder / "experiments" / "table2", folder / "compare")
     return folder
 
@@ -121,6 +129,7 @@ def test_tables_and_figures_are_files_as_well(made):
     assert all((root / link).is_file() for link in linked)
 
 
+@full
 def test_equal_results_give_equal_reports(results, made, tmp_path):
     again = write_report(results, out=tmp_path / "again", title="All of it")
     for path in made.parent.rglob("*.*"):
@@ -137,24 +146,37 @@ def test_a_page_of_one_thing_does_not_name_it_twice(results, tmp_path):
     assert any(link.startswith("one/figures/") for link in links)
 
 
-def test_paper_and_claims(results, tmp_path, monkeypatch):
-    folder = kept.experiment(tmp_path / "x", results / "compare", kind="curves")
-    cell = Cell("mnist", "q2", "published", "flame:published", "flame", "pm",
-                0.95, 0.01, 2, 3, 0.97, 0.02, -0.02, True, True)  # fmt: skip
-    said = [
-        Verdict("a <b>", "published", "partly", "3 of 4"),
-        Verdict("c", "standard", "not judged", "none"),
-    ]
-    monkeypatch.setattr(sections, "cells", lambda experiment: [cell])
-    monkeypatch.setattr(sections, "judge", lambda experiment: said)
-    monkeypatch.setattr(sections, "claims", dict)
+def test_paper_and_claims(results, tmp_path):
+    """Of the paper's experiment on convergence, on data and a partition that the paper has."""
+    changes = {"name": "convergence", "kind": "curves"}
+    folder = kept.experiment(tmp_path / "x", results / "compare", **changes)
+    path = folder / "experiment.json"
+    whole = json.loads(path.read_text())
+    whole["groups"][0] |= {"data": "mnist", "partition": "hybrid"}
+    path.write_text(json.dumps(whole))
     text = write_report(folder).read_text()
-    assert (folder / "report" / "tables" / "table2-paper.csv").read_text().count("\n") == 2
-    assert "a &lt;b&gt;" in text
-    assert '<td class="words partly">partly</td>' in text
+    (experiment,) = (found.what for found in read(folder))
+    beside, verdicts = cells(experiment), judge(experiment)
+    known = [cell for cell in beside if cell.form == "standard" and cell.within is not None]
+    assert len(known) >= 2
+    assert len(verdicts) > 10
+    paper = (folder / "report" / "tables" / "convergence-paper.csv").read_text()
+    assert paper.count("\n") == 1 + len(known)
+    in_words = (folder / "report" / "report.md").read_text()
+    for verdict in verdicts:
+        says = claims()[verdict.claim].says
+        assert html.escape(says, quote=False) in text
+        assert re.search(rf'<td class="words[^"]*">{verdict.verdict}</td>', text)
+        assert f"| {html.escape(says, quote=False)} | {verdict.verdict} | " in in_words
     assert "Methods in their published form" in text
     assert "Methods in their standard form" in text
-    assert "| a &lt;b&gt; | partly | 3 of 4 |" in (folder / "report" / "report.md").read_text()
+
+
+@pytest.mark.parametrize("verdict", ["reproduced", "partly", "not reproduced"])
+def test_verdicts_have_looks_of_their_own(verdict):
+    sheet = Sheet("claims", ["claim"], ["verdict"], [[("a", False), (verdict, False)]], [])
+    look = verdict.replace(" ", "-")
+    assert f'<td class="words {look}">{verdict}</td>' in table(sheet)
 
 
 HOSTILE = "</style><script>alert(1)</script> | <img src=x onerror=alert(1)> \"'&"
@@ -189,6 +211,7 @@ CONTRASTS = """(() => {
 })()"""
 
 
+@full
 @needs_chromium
 def test_in_chromium_narrow_and_wide_light_and_dark(made):
     brightness = {}
@@ -219,6 +242,7 @@ def test_in_chromium_narrow_and_wide_light_and_dark(made):
                for width in (360, 1280))  # fmt: skip
 
 
+@full
 @needs_chromium
 def test_in_chromium_a_hostile_page_does_nothing(tmp_path):
     path = tmp_path / "hostile.html"

@@ -75,7 +75,7 @@ def test_recording_leaves_the_run_as_it_is(recorded, plain):
 
 @full
 def test_repeated_it_is_the_same(recorded, tmp_path):
-    fj.run(THEORY, out=tmp_path / "again", quiet=True)
+    fj.run(recorded[1].config, out=tmp_path / "again", quiet=True)
     again, whole = (folder / "theory.jsonl" for folder in (tmp_path / "again", recorded[0]))
     assert again.read_bytes() == whole.read_bytes()
 
