@@ -1,81 +1,522 @@
-"""Every method under every attack with every aggregator: two rounds on tiny data.
+"""Every method x partition x attack x aggregator, each beside a NumPy check of two whole rounds.
 
-The default run takes enough triples to meet every pair of (method, attack), (method, aggregator)
-and (attack, aggregator); `-m table` takes all of them.
+All that differs between the runs of a method is chosen by numbers in one program: which attack and
+which aggregator (`lax.switch` over those that the registry has), and who holds which samples. What
+clients send comes from the method's own functions, called here for one client after another; who is
+heard, what attackers make of it and what the server hears is written down once more in NumPy. That
+the methods' functions are right is what the loops of `test_flame.py` and `test_baselines.py` show.
+
+The partition `natural` is of generated data: `test_generated.py`.
 """
 
 import functools
+from typing import Any, ClassVar, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
+from jax.flatten_util import ravel_pytree
+from scipy.stats import norm
 
 from flamejax import config, registry
-from flamejax.engine.compile import lower_rounds
-from flamejax.engine.prepare import prepare
-from flamejax.federation import federate
+from flamejax.config import AggregatorSettings, AttackSettings
+from flamejax.federation import TRAIN, Federation, federate
 from flamejax.models import from_flax
 from flamejax.models.dense import Dense
+from flamejax.types import Aggregator, Attack, Shard
 
-from .problems import blobs
+from .plain import shuffled
+from .problems import QUICKLY, blobs, rounds_of_many
 
 METHODS, ATTACKS, AGGREGATORS = map(registry.names, ("methods", "attacks", "aggregators"))
-MODEL = from_flax(Dense((3,)))
+PARTITIONS = [name for name in registry.names("partitions") if name != "natural"]
+# a client that is not finite does not count, unless what it sends is a lie that is
+BROKEN = {"iid, a benign client not finite": False, "iid, an attacker not finite": True}
+CASES = [*PARTITIONS, *BROKEN]
+ROUNDS = 2
+TOLERANCE = 1e-9
+FEW_STEPS = {
+    "pfedme": {"local_rounds": 2, "inner_steps": 2},
+    "lp_proj": {"local_rounds": 2, "inner_steps": 2},
+    "per_fedavg": {"local_steps": 2},
+}
 
 
-def few():
-    """A triple for every pair of a method with an aggregator; attacks take turns."""
-    for i, method in enumerate(METHODS):
-        for j, aggregator in enumerate(AGGREGATORS):
-            yield method, ATTACKS[(i + j) % len(ATTACKS)], aggregator
+# --- all attacks and all aggregators, of which a traced number chooses one --------------------
 
 
-FEW = list(few())
-ALL = [(m, a, g) for m in METHODS for a in ATTACKS for g in AGGREGATORS]
+class Chosen(NamedTuple):
+    number: Any
+    hyper: tuple[Any, ...]  # traced settings of all
+
+    def one(self, branches, *operands):
+        """What the chosen branch makes of its settings and the operands."""
+        choices = [functools.partial(f, x) for f, x in zip(branches, self.hyper, strict=True)]
+        return lax.switch(self.number.astype(jnp.int32), choices, *operands)
 
 
-def test_the_few_meet_every_pair():
-    for one, two in ((0, 1), (0, 2), (1, 2)):
-        assert {(t[one], t[two]) for t in FEW} == {(t[one], t[two]) for t in ALL}
+def settings_of(section, name):
+    return getattr(config.make({section: {"name": name}}), section)
+
+
+class AnyAttack(AttackSettings):
+    name: str = "any"
+    presets: ClassVar = {}
+    among: tuple[str, ...]
+    choice: float
+
+    def hyper(self) -> Chosen:
+        settings = [settings_of("attack", name) for name in self.among]
+        return Chosen(self.choice, tuple(one.hyper() for one in settings))
+
+    def build(self) -> Attack:
+        attacks = [settings_of("attack", name).build() for name in self.among]
+        if attacks[0].collude:
+            return Attack(collude=lambda chosen, *of: chosen.one([a.collude for a in attacks], *of))
+        if not any(attack.craft for attack in attacks):
+            return Attack()
+        crafts = [attack.craft or (lambda hyper, key, message: message) for attack in attacks]
+        return Attack(craft=lambda chosen, *of: chosen.one(crafts, *of))
+
+
+ALL_HONEST = " of honest clients"
+
+
+class AnyAggregator(AggregatorSettings):
+    name: str = "any"
+    among: tuple[str, ...]
+    choice: float
+
+    def hyper(self) -> Chosen:
+        names = [name.removesuffix(ALL_HONEST) for name in self.among]
+        return Chosen(self.choice, tuple(settings_of("aggregator", n).hyper() for n in names))
+
+    def build(self, messages: int, malicious: int) -> Aggregator:
+        rules = []
+        for name in self.among:
+            suspected = 0 if name.endswith(ALL_HONEST) else malicious
+            settings = settings_of("aggregator", name.removesuffix(ALL_HONEST))
+            rules.append(settings.build(messages, suspected))
+
+        def combine(chosen, messages, weights, center, total):
+            branches = [functools.partial(rule.combine, total=total) for rule in rules]
+            return chosen.one(branches, messages, weights, center)
+
+        weight = rules[int(self.choice)].weight
+        return Aggregator(combine, weight, linear=all(rule.linear for rule in rules))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _registered():
+    registry.register("attacks", "any", AnyAttack)
+    registry.register("aggregators", "any", AnyAggregator)
+
+
+def colludes(attack):
+    return bool(settings_of("attack", attack).build().collude)
+
+
+def is_mean(aggregator):
+    return settings_of("aggregator", aggregator).build(7, 0).linear
+
+
+def suspicious(aggregator):
+    return hasattr(settings_of("aggregator", aggregator), "suspects")
+
+
+CRAFTED = [name for name in ATTACKS if not colludes(name)]
+COLLUDING = [name for name in ATTACKS if colludes(name)]
+MEANS = [name for name in AGGREGATORS if is_mean(name)]
+OTHERS = [name for name in AGGREGATORS if not is_mean(name)]
+# what is summed on the way, what is kept side by side, and where attackers know what others send
+PROGRAMS = {
+    "summed": (CRAFTED, MEANS),
+    "side by side": (CRAFTED, OTHERS),
+    "overheard": (COLLUDING, AGGREGATORS),
+}
+
+
+# --- runs, and their data ------------------------------------------------------------------------
+
+
+class Run(NamedTuple):
+    case: str
+    attack: str
+    aggregator: str
+
+
+class Size(NamedTuple):
+    clients: int
+    selected: int
+    devices: int
+
+
+def values(size, partition, attack):
+    return {
+        "partition": {"name": partition, "clients": size.clients},
+        "participation": {"clients_per_round": size.selected},
+        "attack": attack,
+        "engine": {"devices": size.devices, "precision": "float64", "execution": "map"},
+    }
+
+
+SAMPLES = 160
 
 
 @functools.cache
-def tiny(attack):
-    values = {
-        "partition": {"name": "quantity", "clients": 7, "min_samples": 8},
-        "participation": {"clients_per_round": 6},
-        "attack": {"name": attack, "fraction": 0.3},
-        "engine": {"devices": 1},
-    }
-    return values, federate(config.make(values), blobs(200), np.random.default_rng(0))
+def data():
+    writers = np.random.default_rng(1).integers(12, size=SAMPLES)
+    return blobs(SAMPLES)._replace(writers=writers)
 
 
-def two_rounds(method, attack, aggregator):
-    values, federation = tiny(attack)
-    settings = config.make(
-        {**values, "method": {"name": method}, "aggregator": {"name": aggregator}}
+def model():
+    """That it starts at numbers which are there already makes its programs smaller."""
+    found = from_flax(Dense((3,)))
+    start = found.init(jax.random.key(1), np.zeros((1, 6), np.float32))
+    start = jax.tree.map(np.asarray, start)
+    return found._replace(
+        init=lambda key, x: jax.tree.map(lambda p: jnp.asarray(p, x.dtype), start)
     )
-    ready = prepare(settings, settings.method.build(MODEL), MODEL, federation)
-    start = jax.tree.map(np.array, ready.state)
-    compiled = lower_rounds(ready, federation, 2).compile()
-    again = jax.tree.map(lambda x, like: jax.device_put(x, like.sharding), start, ready.state)
-    first, log = compiled(ready.state, ready.setting, np.int32(2))
-    second, _ = compiled(again, ready.setting, np.int32(2))
-    jax.tree.map(np.testing.assert_array_equal, first, second)
-    assert int(first.round) == 2
-    assert log.nonfinite.tolist() == [0, 0]
-    assert all(np.isfinite(x).all() for x in jax.tree.leaves((first, log.loss)))
-    pairs = zip(jax.tree.leaves(start), jax.tree.leaves(first), strict=True)
-    moved = [not np.array_equal(x, y) for x, y in pairs]
-    assert any(moved[1:])  # more than the round number
 
 
-@pytest.mark.parametrize("triple", FEW, ids="-".join)
-def test_some_triples(triple):
-    two_rounds(*triple)
+MODEL = model()
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("triple", ALL, ids="-".join)
-def test_every_triple(triple):
-    two_rounds(*triple)
+@functools.cache
+def made(size, partition, attack) -> Federation:
+    settings = config.make(values(size, partition, {"name": attack, "fraction": 0.3}))
+    return federate(settings, data(), np.random.default_rng(0))
+
+
+@functools.cache
+def reader(size):
+    """(arrays) -> all samples of all clients, [C, N, ...]; of any partition and attack."""
+    read, positions = made(size, "quality", "label_poison").read, jnp.arange(SAMPLES, dtype="int32")
+    of_client = jax.vmap(lambda arrays, client: read(arrays, client, positions), (None, 0))
+    return jax.jit(lambda arrays: of_client(arrays, jnp.arange(size.clients, dtype="int32")))
+
+
+@functools.cache
+def federation(size, case, attack) -> Federation:
+    """All have arrays of the same sizes, and read them in the same way: what noise and poisoners
+    make of the samples is stored in their place."""
+    attack = attack if attack in ("none", "label_poison") else "gaussian"
+    found = made(size, "iid" if case in BROKEN else case, attack)
+    arrays, samples = found.arrays, found.counts.sum(1)
+    rows = np.pad(arrays.rows, (0, SAMPLES - len(arrays.rows)))
+    arrays = arrays._replace(rows=rows)
+    images, labels = arrays.images.copy(), arrays.labels.copy()
+    for client, (x, y) in enumerate(zip(*map(np.asarray, reader(size)(arrays)), strict=True)):
+        own = rows[arrays.starts[client] :][: samples[client]]
+        images[own], labels[own] = x[: len(own)], y[: len(own)]
+    if case in BROKEN:
+        malicious = made(size, "iid", "gaussian").malicious
+        client = next(i for i in chosen_clients(size)[0] if malicious[i] == BROKEN[case])
+        images[rows[arrays.starts[client]]] = np.nan
+    arrays = arrays._replace(images=images, labels=labels)
+    return found._replace(arrays=arrays, read=made(size, "iid", "none").read)
+
+
+def run_key():
+    return jax.random.split(jax.random.key(0))[1]
+
+
+def round_key(number):
+    return jax.random.fold_in(run_key(), number)
+
+
+@functools.cache
+def chosen_clients(size):
+    """[rounds, selected]"""
+    if size.selected == size.clients:
+        return np.tile(np.arange(size.clients), (ROUNDS, 1))
+    choosers = [jax.random.fold_in(round_key(t), size.clients) for t in range(ROUNDS)]
+    return np.stack([np.asarray(shuffled(k, size.clients, size.selected)) for k in choosers])
+
+
+# --- what clients send, by the method's own functions -----------------------------------------
+
+
+class Trained(NamedTuple):
+    """Of the clients in a round, whether or not they are selected; messages are flat."""
+
+    states: Any  # [C, ...] after it
+    messages: Any  # [C, d]
+    loss: Any  # [C]
+    before: Any  # [C, d] their messages before, where the server remembers them
+    center: Any  # [d] what one sends that does not move
+    server: Any  # after it has heard what it has heard
+
+
+def flat(tree):
+    return ravel_pytree(tree)[0]
+
+
+@functools.cache
+def method_of(name):
+    own = {"name": name, "lr": 0.1, "batch": 16, **FEW_STEPS.get(name, {})}
+    settings = config.make({"method": own}).method
+    return own, settings, settings.build(MODEL)
+
+
+PIECE = 16  # runs of a method that are trained in one call, so that all programs share this one
+
+
+@functools.cache
+def trainer(name, read, largest):
+    _, settings, method = method_of(name)
+
+    def round(arrays, counts, key, server, states, heard):
+        hyper = jax.tree.map(jnp.asarray, settings.hyper())
+        samples = counts[:, TRAIN]
+        all_samples = jnp.sum(samples).astype(float)
+
+        def one(number, state):
+            shard = Shard(
+                number, len(counts), samples[number], largest,
+                samples[number].astype(float) / all_samples, lambda at: read(arrays, number, at),
+            )  # fmt: skip
+            key_of_client = jax.random.fold_in(key, number)
+            new, message, info = method.client(hyper, server, state, shard, key_of_client)
+            before = flat(method.last_message(hyper, state, shard)) if method.last_message else None
+            return new, flat(message), info.loss, before
+
+        new, messages, loss, before = jax.vmap(one)(jnp.arange(len(counts), dtype="int32"), states)
+        center = jnp.zeros(messages.shape[1:])
+        if not method.sends_updates and messages.shape[1]:
+            center = flat(method.broadcast(server))
+        after = method.server(hyper, server, heard)
+        return Trained(new, messages, loss, before, center, after)
+
+    def of_run(run):
+        arrays, counts, *of_rounds = run
+        rounds = (jax.vmap(round_key)(jnp.arange(ROUNDS)), *of_rounds)
+        return lax.map(lambda of: round(arrays, counts, *of), rounds)
+
+    return jax.jit(lambda runs: lax.map(of_run, runs), compiler_options=QUICKLY)
+
+
+def train(name, federations, found) -> Trained:
+    """Leaves [R, rounds, ...], from the states that the runs have before each round."""
+    largest = max(int(f.counts[:, TRAIN].max()) for f in federations)
+    program = trainer(name, federations[0].read, largest)
+    data = [(f.arrays, f.counts.astype(np.int32)) for f in federations]
+    before = jax.tree.map(lambda x: x[:, :-1], (found.server, found.clients))
+    after = jax.tree.map(lambda x: x[:, 1:], found.mean)
+    runs = (*jax.tree.map(lambda *x: np.stack(x), *data), *before, after)
+    pieces = []
+    for first in range(0, len(federations), PIECE):
+        here = np.arange(first, first + PIECE) % len(federations)
+        pieces.append(program(jax.tree.map(lambda x, here=here: x[here], runs)))
+    return jax.tree.map(lambda *x: np.concatenate(x)[: len(federations)], *pieces)
+
+
+# --- attacks and aggregators from their definitions -------------------------------------------
+
+
+@functools.cache
+def draws(clients, shapes):
+    """Normal numbers of each round and client: one, [rounds, C], and a message, [rounds, C, d]."""
+
+    def of(number, client):
+        key = jax.random.fold_in(round_key(number), clients + 1 + client)
+        leaves = [jax.random.normal(jax.random.fold_in(key, i), s) for i, s in enumerate(shapes)]
+        return jax.random.normal(key), flat(leaves)
+
+    of_round = jax.vmap(of, (None, 0))
+    rounds = jax.vmap(of_round, (0, None))(jnp.arange(ROUNDS), jnp.arange(clients))
+    return jax.tree.map(np.asarray, rounds)
+
+
+def crafted(attack, message, one, many):
+    std = 0.1**0.5
+    if attack == "same_value":
+        return np.full_like(message, std * one)
+    if attack == "sign_flip":
+        return -abs(std * one) * message
+    return std * many if attack == "gaussian" else message
+
+
+def lie(attack, benign, center, senders, liars):
+    middle = benign.mean(0)
+    if attack == "ipm":
+        return center - 0.5 * (middle - center)
+    z = norm.ppf((senders - liars - (senders // 2 + 1 - liars)) / (senders - liars))
+    return middle - z * benign.std(0)
+
+
+def combined(aggregator, rows, weights, center, messages, malicious):
+    """What is made of rows [n, d]; messages, malicious: how many there should be at most."""
+    n, weights = len(rows), weights / weights.sum()
+    if aggregator in ("mean", "weighted_mean"):
+        return weights @ rows
+    if aggregator == "median":
+        return np.median(rows, axis=0)
+    if aggregator == "trimmed_mean":
+        cut = min(malicious, (messages - 1) // 2, (n - 1) // 2)
+        return np.sort(rows, axis=0)[cut : n - cut].mean(0)
+    if aggregator == "multi_krum":
+        suspects = min(malicious, (messages - 3) // 2)
+        away = ((rows[:, None] - rows[None]) ** 2).sum(-1)
+        nearest = np.sort(away, axis=1)[:, 1:]  # itself is the first
+        scores = nearest[:, : max(n - suspects - 2, 1)].sum(1)
+        return rows[np.argsort(scores)[: max(n - suspects, 1)]].mean(0)
+    if aggregator == "geometric_median":
+        v = center
+        for _ in range(8):
+            b = weights / np.maximum(1e-6, np.linalg.norm(rows - v, axis=1))
+            v = b @ rows / b.sum()
+        return v
+    v = center
+    for _ in range({"norm_clip": 1, "centered_clip": 3}[aggregator]):
+        steps = rows - v
+        length = np.linalg.norm(steps, axis=1)
+        radius = np.sort(length)[(n - 1) // 2]
+        v = v + weights @ (np.minimum(1, radius / np.maximum(length, 1e-300))[:, None] * steps)
+    return v
+
+
+class Server:
+    """What it hears in the rounds of a run."""
+
+    def __init__(self, run, fed, size, remembers):
+        self.run, self.fed, self.size = run, fed, size
+        self.last = None  # messages of all clients, where it remembers them
+        self.remembers = remembers
+        meeting = size.clients if remembers else size.selected
+        malicious = int(fed.malicious.sum())
+        self.expected = meeting, -(-malicious * meeting // size.clients)
+        of_samples = run.aggregator == "weighted_mean"
+        self.weights = fed.counts[:, TRAIN] * 1.0 if of_samples else np.ones(size.clients)
+
+    def hear(self, number, trained, drawn):
+        """[d], and who was heard [C]; trained: of this run and round."""
+        selected = np.zeros(self.size.clients, bool)
+        selected[chosen_clients(self.size)[number]] = True
+        malicious, sent = self.fed.malicious, trained.messages.copy()
+        for i in np.flatnonzero(malicious):
+            sent[i] = crafted(self.run.attack, sent[i], *(x[number, i] for x in drawn))
+        ok = selected & np.isfinite(sent).all(1) & (malicious | np.isfinite(trained.loss))
+        liars = ok & malicious
+        if colludes(self.run.attack) and liars.any():
+            overheard = sent[ok & ~malicious] if (ok & ~malicious).any() else sent[liars]
+            sent[liars] = lie(self.run.attack, overheard, trained.center, ok.sum(), liars.sum())
+        there = ok
+        if self.remembers:
+            self.last = trained.before.copy() if self.last is None else self.last
+            self.last[ok] = sent[ok]
+            sent, there = self.last, np.ones(len(ok), bool)
+        return combined(
+            self.run.aggregator, sent[there], self.weights[there], trained.center, *self.expected
+        ), ok
+
+
+def far(a, b):
+    """How far apart entries are, relative to the larger of them and one: [R, ...] -> [R]."""
+    away = np.abs(a - b) / np.maximum(1, np.abs(b))
+    away = np.where(np.isnan(a) & np.isnan(b), 0, away)  # states of attackers
+    return np.where(np.isnan(away), np.inf, away).reshape(len(a), -1).max(1, initial=0)
+
+
+def farthest(found, expected):
+    """Of two states, [R]."""
+    pairs = zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True)
+    return np.max([far(x, y) for x, y in pairs], axis=0, initial=0.0)
+
+
+def of_round(tree, t):
+    return jax.tree.map(lambda x: x[:, t], tree)
+
+
+def kept(ok, new, old):
+    """States of clients [R, C, ...]: new ones of those that were heard [R, C]."""
+
+    def one(new, old):
+        return np.where(ok.reshape(*ok.shape, *[1] * (new.ndim - 2)), new, old)
+
+    return jax.tree.map(one, new, old)
+
+
+def settings(own, runs, size):
+    """A config for each; those without attackers suspect nobody."""
+    attacks = tuple(dict.fromkeys(run.attack for run in runs))
+    rules = tuple(dict.fromkeys(run.aggregator for run in runs))
+    rules += tuple(rule + ALL_HONEST for rule in rules if suspicious(rule) and "none" in attacks)
+    for run in runs:
+        honest = run.aggregator + ALL_HONEST
+        rule = honest if run.attack == "none" and honest in rules else run.aggregator
+        attack = {"name": "any", "fraction": 0.3, "among": attacks}
+        yield config.make(
+            {
+                **values(size, "iid", {**attack, "choice": float(attacks.index(run.attack))}),
+                "method": own,
+                "aggregator": {"name": "any", "among": rules, "choice": float(rules.index(rule))},
+            }
+        )
+
+
+def check(name, runs, size):
+    """Both rounds of all runs, the first of which has attackers if any has."""
+    own, _, method = method_of(name)
+    with jax.enable_x64(True):
+        federations = [federation(size, run.case, run.attack) for run in runs]
+        configs = [*settings(own, runs, size)]
+        found = rounds_of_many(configs, method, MODEL, federations, ROUNDS)
+        trained = train(name, federations, found)
+        drawn = draws(size.clients, tuple(x.shape[2:] for x in jax.tree.leaves(found.mean)))
+    assert found.repeats
+    assert found.alike
+    means = [x.reshape(*x.shape[:2], -1) for x in jax.tree.leaves(found.mean)]
+    means = np.concatenate([np.zeros((len(runs), ROUNDS + 1, 0)), *means], axis=-1)
+    remembers = bool(method.last_message)
+    servers = [Server(*of, size, remembers) for of in zip(runs, federations, strict=True)]
+    wrong, known = [], []
+    for t in range(ROUNDS):
+        now, before = of_round(trained, t), of_round((found.server, found.clients), t)
+        each = [jax.tree.map(lambda x, r=r: x[r], now) for r in range(len(runs))]
+        heard = [server.hear(t, one, drawn) for server, one in zip(servers, each, strict=True)]
+        mean, ok = (np.stack(x) for x in zip(*heard, strict=True))
+        after = of_round((found.server, found.clients), t + 1)
+        apart = {
+            "a number": np.where(np.isfinite(mean).all(1), 0, np.inf),
+            "what the server heard": far(means[:, t + 1], mean),
+            "clients left out": far(found.nonfinite[:, t], size.selected - ok.sum(1)),
+            "the server": farthest(after[0], now.server),
+            "the clients": farthest(after[1], kept(ok, now.states, before[1])),
+        }
+        apart["that anything moves"] = np.where(farthest(after, before) > 0, 0, np.inf)
+        for what, distances in apart.items():
+            for r in np.flatnonzero(~(distances < TOLERANCE)):
+                line = (
+                    f"{' + '.join(runs[r])}: {what} in round {t + 1} is off by {distances[r]:.2g}"
+                )
+                (known if spoils(runs[r], remembers) else wrong).append(line)
+    assert not wrong, "\n".join([f"{name}, {len(wrong)} differences:", *wrong[:40]])
+    if known:
+        pytest.xfail(f"what is not finite is heard: {len(known)} differences")
+
+
+def spoils(run, remembers):
+    """Two errors that are known, to be taken out when they are mended: where a message was left
+    out because it is not finite, geometric_median makes something not finite of its distance, and
+    a server that remembers messages remembers it nevertheless if there are colluders."""
+    broken = colludes(run.attack) if remembers else run.aggregator == "geometric_median"
+    return run.case in BROKEN and broken
+
+
+SOME = Size(clients=8, selected=7, devices=1)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("method", METHODS)
+def test_every_triple(method, program):
+    attacks, rules = PROGRAMS[program]
+    attacks = sorted(attacks, key="none".__eq__)  # whoever has attackers comes first
+    check(method, [Run(c, a, g) for a in attacks for c in CASES for g in rules], SOME)
+
+
+def test_nothing_is_left_out():
+    triples = {(a, g) for attacks, rules in PROGRAMS.values() for a in attacks for g in rules}
+    assert triples == {(a, g) for a in ATTACKS for g in AGGREGATORS}
