@@ -36,6 +36,10 @@ def add(commands: Any) -> None:
     )  # fmt: skip
     bench.add_argument("--alone", action="store_true", help="no peers")
     bench.add_argument("--repeats", type=int, default=5, metavar="N", help="turns; default: 5")
+    bench.add_argument(
+        "--patience", type=float, default=20.0, metavar="SECONDS",
+        help="how long to wait for an idle machine before each turn; default: 20",
+    )  # fmt: skip
     bench.add_argument("--memory", action="store_true", help="what the compiled programs hold")
     bench.add_argument("--mnist", type=Path, metavar="DIR", help="real digits for the whole run")
     bench.add_argument("--out", type=Path, metavar="DIR", help="also write bench.json, .md, .png")
@@ -60,6 +64,8 @@ def command(options: argparse.Namespace) -> int:
             raise InputError(f"bench {name}: not one of {', '.join((*EVENTS, 'whole'))}")
     if options.repeats < 1:
         raise InputError("--repeats should be at least 1")
+    if not 0 <= options.patience <= 3600:
+        raise InputError("--patience should be from 0 to 3600 seconds")
     baseline = _read(options.baseline) if options.baseline else {}
     peers = {} if options.alone else pythons(options.peers)
     console = Console(stderr=True)
@@ -86,11 +92,12 @@ def _one(name: str, peers: dict[str, str], options: argparse.Namespace, status: 
         if status is not None:
             status.update(f"{name}: {text}")
 
+    wait = options.patience
     if name == "whole":
         say("whole runs")
-        return whole(peers.get("torch"), options.mnist, max(1, options.repeats // 2))
+        return whole(peers.get("torch"), options.mnist, max(1, options.repeats // 2), wait)
     event = EVENTS[name]
-    return figures(event, race(entrants(event, peers), options.repeats, say))
+    return figures(event, race(entrants(event, peers), options.repeats, say, wait))
 
 
 def _read(path: Path) -> dict[str, float]:

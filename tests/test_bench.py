@@ -22,7 +22,9 @@ def test_flops_count_the_products_of_matrices():
     assert workloads.flops(few, "train") == batch * 10 * 500
 
 
-@pytest.mark.parametrize("name", ["W1", "W4", "ragged", "small"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("W1", marks=pytest.mark.full), "W4", "ragged", "small"]
+)
 def test_a_job_is_what_its_workload_says(name, tmp_path):
     workload, job = workloads.WORKLOADS[name], workloads.make_job(name)
     assert job.training.sum() == workload.clients * workload.samples
@@ -80,11 +82,11 @@ def test_disturbed_turns_do_not_count_unless_there_are_no_others():
     assert (found.seconds, found.disturbed, found.clean) == (0.1, 2, False)
 
 
-def test_a_worker_that_ends_is_reported_in_one_line(tmp_path, monkeypatch):
-    (tmp_path / "bad.py").write_text("raise SystemExit('no such thing')")
-    monkeypatch.setattr(race, "WORKERS", tmp_path)
+def test_a_worker_that_ends_is_reported_in_one_line(tmp_path):
+    script = tmp_path / "bad.py"
+    script.write_text("raise SystemExit('no such thing')")
     with pytest.raises(RunError, match=r"a ended: no such thing"):
-        Worker(Entrant("a", "W2", "bad.py"), "job")
+        Worker(Entrant("a", "W2", str(script)), "job")
 
 
 def test_peers_that_are_not_there_are_named():
@@ -102,6 +104,8 @@ def test_peers_that_are_not_there_are_named():
     [
         (["nothing"], "not one of W1"),
         (["--repeats", "0"], "at least 1"),
+        (["--patience", "-1"], "from 0 to 3600"),
+        (["--patience", "nan"], "from 0 to 3600"),
         (["--baseline", "missing.json"], "not a bench.json"),
     ],
 )
@@ -112,14 +116,11 @@ def test_bad_input_is_one_line(arguments, message, capsys):
     assert "\n" not in said
 
 
-def test_a_race_and_its_baseline(tmp_path, capsys, monkeypatch):
+@pytest.mark.full
+def test_a_race_and_its_baseline(tmp_path, capsys):
     """For real, on the smallest workload; then against a baseline that cannot be met."""
-    small = workloads.WORKLOADS["small"]._replace(samples=100, clients=2, batch=20)
-    monkeypatch.setitem(workloads.WORKLOADS, "small", small)
-    monkeypatch.setattr(race, "TURN", 0.05)
-    monkeypatch.setattr(race, "PATIENCE", 0.2)
     out = tmp_path / "out"
-    command = ["bench", "small", "--alone", "--repeats", "1", "--memory"]
+    command = ["bench", "small", "--alone", "--repeats", "1", "--patience", "0.2", "--memory"]
     assert main([*command, "--out", str(out)]) == 0
     printed = capsys.readouterr().out
     assert "temporary" in printed
@@ -138,13 +139,10 @@ def test_a_race_and_its_baseline(tmp_path, capsys, monkeypatch):
     assert "less than half of the baseline's speed: small" in said.err
 
 
-def test_a_whole_run_is_timed(monkeypatch):
-    small = workloads.WORKLOADS["small"]
-    monkeypatch.setattr(whole, "make_job", lambda name: workloads.make_job("small"))
-    monkeypatch.setattr(whole, "ROUNDS", 2)
-    monkeypatch.setattr(race, "PATIENCE", 0.2)
-    rows = whole.whole(None, None, 1)
-    assert small.clients == whole.CLIENTS
+@pytest.mark.full
+def test_a_whole_run_is_timed():
+    rows = whole.whole(None, None, 1, patience=0.2, workload="small", rounds=2)
+    assert workloads.WORKLOADS["small"].clients == whole.CLIENTS
     assert [row["contestant"] for row in rows] == [
         "flamejax, first start", "flamejax, later starts",
     ]  # fmt: skip

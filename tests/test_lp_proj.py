@@ -1,12 +1,16 @@
 """The random projection, kept or made anew; and the two methods that live in its subspace."""
 
+import functools
+from contextlib import contextmanager
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from flamejax import config, tree
+from flamejax import config, registry, tree
 from flamejax.methods import projection
+from flamejax.methods.flame_lp_proj import FlameLpProj, flame_lp_proj
 from flamejax.types import Shard
 
 from .problems import blobs, distance, linear, set_up, small_net, train
@@ -22,18 +26,21 @@ def flat(params):
     return np.concatenate([np.ravel(x) for x in jax.tree.leaves(params)])
 
 
-def projections(monkeypatch):
+@functools.cache
+def projections():
     """The same P twice: kept, and made anew."""
-    kept = projection.draw(jax.random.key(3), parameters(), D_SUB)
-    monkeypatch.setattr(projection, "LARGEST", D_SUB * tree.size(parameters()) - 1)
-    anew = projection.draw(jax.random.key(3), parameters(), D_SUB)
+    entries = D_SUB * tree.size(parameters())
+    kept, anew = (
+        projection.draw(jax.random.key(3), parameters(), D_SUB, largest)
+        for largest in (entries, entries - 1)
+    )
     assert anew.rows is None
     rows = [np.reshape(x, (D_SUB, -1)) for x in jax.tree.leaves(kept.rows)]
     return kept, anew, np.concatenate(rows, axis=1)
 
 
-def test_products_kept_or_made_anew_are_those_of_one_matrix(monkeypatch, rng):
-    kept, anew, P = projections(monkeypatch)
+def test_products_kept_or_made_anew_are_those_of_one_matrix(rng):
+    kept, anew, P = projections()
     x, w = parameters(1), rng.normal(size=D_SUB).astype(np.float32)
     project, pull = jax.jit(projection.project), jax.jit(projection.pull)
     for form in (kept, anew):
@@ -43,8 +50,8 @@ def test_products_kept_or_made_anew_are_those_of_one_matrix(monkeypatch, rng):
         np.testing.assert_allclose(transposed, P.T @ w, atol=1e-5)
 
 
-def test_rows_are_gaussian_directions(monkeypatch):
-    _, _, P = projections(monkeypatch)
+def test_rows_are_gaussian_directions():
+    _, _, P = projections()
     np.testing.assert_allclose(np.linalg.norm(P, axis=1), 1, atol=1e-6)
     angles = (P @ P.T)[np.triu_indices(D_SUB, 1)] * np.sqrt(P.shape[1])
     assert abs(angles.mean()) < 0.5
@@ -69,9 +76,9 @@ def largest_leaf(projection):
     return max(x.size for x in jax.tree.leaves(projection.rows))
 
 
-def test_rows_made_anew_are_never_all_there(monkeypatch):
-    kept, anew, _ = projections(monkeypatch)
-    draw = lambda key: projection.draw(key, parameters(), D_SUB)  # noqa: E731
+def test_rows_made_anew_are_never_all_there():
+    kept, anew, _ = projections()
+    draw = lambda key: projection.draw(key, parameters(), D_SUB, 0)  # noqa: E731
     project = lambda x: projection.project(anew, x)  # noqa: E731
     pull = lambda x: projection.pull(anew, x, jnp.zeros(D_SUB))  # noqa: E731
     computed = [largest(draw, jax.random.key(0)), largest(project, parameters())]
@@ -105,10 +112,28 @@ def values(name, **method):
     }
 
 
-def test_a_run_is_the_same_with_rows_made_anew_and_keeps_the_dual_identity(monkeypatch):
+@contextmanager
+def drawn_by(draw):
+    """FLAME-LP-Proj with a projection of one's own, as a method."""
+
+    class Own(FlameLpProj):
+        name: str = "own"
+
+        def build(self, model):
+            return flame_lp_proj(self, model, draw)
+
+    registry.register("methods", "own", Own)
+    try:
+        yield "own"
+    finally:
+        registry.unregister("methods", "own")
+
+
+@pytest.mark.full
+def test_a_run_is_the_same_with_rows_made_anew_and_keeps_the_dual_identity():
     ready = set_up(values("flame_lp_proj"), blobs(), small_net())
-    monkeypatch.setattr(projection, "LARGEST", 0)
-    other = set_up(values("flame_lp_proj"), blobs(), small_net())
+    with drawn_by(functools.partial(projection.draw, largest=0)) as own:
+        other = set_up(values(own), blobs(), small_net())
     assert other[2].state.server.projection.rows is None
     for _, _, eng in (ready, other):  # only w is sent
         assert eng.facts.bytes_up == eng.facts.bytes_down == 4 * D_SUB
@@ -128,15 +153,15 @@ def test_a_run_is_the_same_with_rows_made_anew_and_keeps_the_dual_identity(monke
         np.testing.assert_allclose(client.pi[i], pi, atol=1e-6)
 
 
-def test_with_the_identity_for_a_projection_it_is_flame(monkeypatch):
+def test_with_the_identity_for_a_projection_it_is_flame():
     data = blobs(features=4)
     data = data._replace(labels=data.labels.astype(float))
 
     def identity(key, params, d_sub):
         return projection.Projection(jnp.zeros((d_sub, 2), jnp.uint32), jnp.eye(d_sub))
 
-    monkeypatch.setattr(projection, "draw", identity)
     same = {"lam": 1.3, "rho": 0.2, "lr": 0.05}
-    _, personal, _ = train(*set_up(values("flame_lp_proj", d_sub=4, **same), data, linear()), 20)
+    with drawn_by(identity) as own:
+        _, personal, _ = train(*set_up(values(own, d_sub=4, **same), data, linear()), 20)
     _, expected, _ = train(*set_up(values("flame", **same), data, linear()), 20)
     assert distance(personal, expected) < 1e-5

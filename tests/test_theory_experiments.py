@@ -4,32 +4,25 @@ import importlib.util
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 SCRIPTS = Path(__file__).parents[1] / "experiments" / "theory"
 pytestmark = pytest.mark.skipif(not SCRIPTS.exists(), reason="needs the source tree")
 
 
-@pytest.fixture
-def script(monkeypatch, tmp_path):
-    """Loads one, with its results going elsewhere."""
-
-    def load(name, *arguments):
-        spec = importlib.util.spec_from_file_location(name, SCRIPTS / f"{name}.py")
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        monkeypatch.setattr(module, "HERE", tmp_path)
-        monkeypatch.setattr("sys.argv", [name, *arguments])
-        return module
-
-    return load
+def script(name):
+    spec = importlib.util.spec_from_file_location(name, SCRIPTS / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
-def test_rates(script, tmp_path, monkeypatch, capsys):
+@pytest.mark.full
+def test_rates(tmp_path):
     rates = script("rates")
     small = {**rates.problems(smoke=True)["least squares"], "rounds": 60}
-    monkeypatch.setattr(rates, "problems", lambda smoke: {"least squares": small})
-    rates.main()
+    rates.write(rates.study({"least squares": small}), tmp_path)
     inside, outside = json.loads((tmp_path / "rates.json").read_text())
     assert all(inside["conditions"].values())
     assert not outside["conditions"]["a"]
@@ -39,22 +32,19 @@ def test_rates(script, tmp_path, monkeypatch, capsys):
     assert "all hold" in (tmp_path / "rates.md").read_text()
 
 
-def test_descent_map(script, tmp_path, monkeypatch):
-    script = script("descent_map")
-    for name, values in {"XS": [0.003, 0.3], "RHOS": [0.01, 1.0], "ROUNDS": 60}.items():
-        given = script.np.array(values) if isinstance(values, list) else values
-        monkeypatch.setattr(script, name, given)
-    script.main()
+@pytest.mark.full
+def test_descent_map(tmp_path):
+    xs, rhos = np.array([0.003, 0.3]), np.array([0.01, 1.0])
+    script("descent_map").main(tmp_path, xs, rhos, rounds=60)
     found = json.loads((tmp_path / "descent_map.json").read_text())["share_of_rounds_with_a_rise"]
     assert found[0] == [0, 0]  # rho above 2.56 lam alpha
     assert found[1][0] > 0  # and far below
     assert (tmp_path / "descent_map.png").exists()
 
 
-def test_fedadmm_limit(script, tmp_path, monkeypatch):
-    limit = script("fedadmm_limit")
-    monkeypatch.setattr(limit, "LAMS", (1.0, 10.0))
-    limit.main()
+@pytest.mark.full
+def test_fedadmm_limit(tmp_path):
+    script("fedadmm_limit").main(tmp_path, lams=(1.0, 10.0))
     near, nearer = json.loads((tmp_path / "fedadmm_limit.json").read_text())["points"]
     for point in (near, nearer):
         assert point["engine"] == pytest.approx(point["exact"], rel=1e-3)
@@ -62,7 +52,7 @@ def test_fedadmm_limit(script, tmp_path, monkeypatch):
     assert (tmp_path / "fedadmm_limit.png").exists()
 
 
-def test_the_report_on_regression_sets_is_of_its_figures(script):
+def test_the_report_on_regression_sets_is_of_its_figures():
     found = json.loads((SCRIPTS / "regression.json").read_text())
     assert len(found["sets"]) >= 20
     assert found["draws"] >= 200_000

@@ -58,10 +58,10 @@ def trace(method: dict, rounds: int, looks: int) -> tuple[Problem, np.ndarray, n
     return problem(federation), every * np.arange(1, looks + 1), np.stack(found), personal
 
 
-def main() -> None:
+def main(folder: Path = HERE, lams: tuple[float, ...] = LAMS) -> None:
     curves, points = {}, []
     local = {"batch": 400, "max_steps": 1000}
-    for lam in LAMS:
+    for lam in lams:
         x = lam / CLIENTS
         method = {"name": "flame", "lam": lam, "rho": min(0.3, 2.6 * x), "lr": 1 / (3 + lam)}
         method |= {"local_solver": "until_epsilon", "epsilon0": 1e-26, "upsilon": 0.999999}
@@ -86,11 +86,11 @@ def main() -> None:
     curves["FedADMM"] = at, np.linalg.norm(w - one, axis=1)
     fedadmm = float(np.linalg.norm(w[-1] - one))
     report = {"points": points, "fedadmm_error": fedadmm}
-    (HERE / "fedadmm_limit.json").write_text(json.dumps(report, indent=1) + "\n")
-    draw(given, points, curves)
+    (folder / "fedadmm_limit.json").write_text(json.dumps(report, indent=1) + "\n")
+    draw(given, points, curves, folder / "fedadmm_limit.png")
 
 
-def draw(given: Problem, points: list[dict], curves: dict) -> None:
+def draw(given: Problem, points: list[dict], curves: dict, path: Path) -> None:
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
     lams, one = np.logspace(-1.3, 3.3, 60), consensus(given)
     solved = [stationary(given, lam) for lam in lams]
@@ -114,7 +114,7 @@ def draw(given: Problem, points: list[dict], curves: dict) -> None:
         axes.grid(alpha=0.25, lw=0.6)
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False, fontsize=8, loc="lower left")
-    figure.savefig(HERE / "fedadmm_limit.png", dpi=150)
+    figure.savefig(path, dpi=150)
 
 
 if __name__ == "__main__":

@@ -101,9 +101,9 @@ def smoothness_of(settings: dict[str, Any]) -> float:
     ]
 
 
-def study(smoke: bool) -> list[dict[str, Any]]:
+def study(problems: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     found = []
-    for name, settings in problems(smoke).items():
+    for name, settings in problems.items():
         clients, smoothness = settings["partition"]["clients"], smoothness_of(settings)
         asked = conditions.Point(0.235 * clients / 10, 0.1, 1 / clients, smoothness)
         inside = conditions.nearest(asked)
@@ -122,7 +122,7 @@ def study(smoke: bool) -> list[dict[str, Any]]:
     return found
 
 
-def draw(found: list[dict[str, Any]]) -> None:
+def draw(found: list[dict[str, Any]], path: Path) -> None:
     names = list(dict.fromkeys(row["problem"] for row in found))
     figure, grid = plt.subplots(
         1, len(names), figsize=(11, 4.2), layout="constrained", squeeze=False
@@ -143,7 +143,7 @@ def draw(found: list[dict[str, Any]]) -> None:
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.18))
     panels[0].set(ylabel="distance to the limit")
-    figure.savefig(HERE / "rates.png", dpi=150)
+    figure.savefig(path, dpi=150)
 
 
 def table(found: list[dict[str, Any]]) -> str:
@@ -178,16 +178,20 @@ def _fit(rate: dict[str, Any] | None) -> str:
     return f"{rate['kind']}, {speed(rate)} ({left})"
 
 
+def write(found: list[dict[str, Any]], folder: Path) -> None:
+    lines = ",\n".join(json.dumps(row) for row in found)
+    (folder / "rates.json").write_text(f"[\n{lines}\n]\n")
+    (folder / "rates.md").write_text(table(found))
+    draw(found, folder / "rates.png")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--smoke", action="store_true", help="a few rounds, nothing written")
     smoke = parser.parse_args().smoke
-    found = study(smoke)
+    found = study(problems(smoke))
     if not smoke:
-        lines = ",\n".join(json.dumps(row) for row in found)
-        (HERE / "rates.json").write_text(f"[\n{lines}\n]\n")
-        (HERE / "rates.md").write_text(table(found))
-        draw(found)
+        write(found, HERE)
     print(table(found))
 
 

@@ -117,7 +117,10 @@ class Worker:
 
 
 def race(
-    entrants: list[Entrant], repeats: int, say: Callable[[str], None] = lambda text: None
+    entrants: list[Entrant],
+    repeats: int,
+    say: Callable[[str], None] = lambda text: None,
+    patience: float = PATIENCE,
 ) -> list[Outcome]:
     """Let them take turns until each has had `repeats` undisturbed ones, or twice as many."""
     with ExitStack() as stack:
@@ -144,7 +147,7 @@ def race(
                     continue
                 say(f"{worker.entrant.label}: turn {turn + 1}")
                 time.sleep(PAUSE)
-                wait_for_quiet()
+                wait_for_quiet(patience)
                 seconds, _, others = worker.go(counts[i])
                 turns[i].append((seconds, others))
         return [outcome(worker, turns[i], found[i]) for i, worker in enumerate(workers)]
@@ -179,9 +182,9 @@ def busy_seconds() -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def wait_for_quiet() -> None:
-    """Until little runs on this machine, but not for ever."""
-    deadline = time.monotonic() + PATIENCE
+def wait_for_quiet(patience: float = PATIENCE) -> None:
+    """Until little runs on this machine, but no longer than so many seconds."""
+    deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
         before = busy_seconds()
         time.sleep(0.1)

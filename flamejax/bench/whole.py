@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from flamejax.bench.events import OURS
-from flamejax.bench.race import WORKERS, wait_for_quiet
+from flamejax.bench.race import PATIENCE, WORKERS, wait_for_quiet
 from flamejax.bench.workers import protocol
 from flamejax.bench.workloads import make_job
 from flamejax.errors import RunError
@@ -22,11 +22,18 @@ from flamejax.errors import RunError
 ROUNDS, EVERY, CLIENTS = 100, 10, 10
 
 
-def whole(torch: str | None, mnist: Path | None, repeats: int) -> list[dict[str, Any]]:
+def whole(
+    torch: str | None,
+    mnist: Path | None,
+    repeats: int,
+    patience: float = PATIENCE,
+    workload: str = "W2",
+    rounds: int = ROUNDS,
+) -> list[dict[str, Any]]:
     """Best wall-clock seconds of the processes: FLAME, an MLP, 10 clients, 100 rounds."""
     with tempfile.TemporaryDirectory(prefix="flamejax-bench-") as name:
         folder = Path(name)
-        job, data = make_job("W2"), folder / "images.npz"
+        job, data = make_job(workload), folder / "images.npz"
         if mnist is None:
             np.savez(data, images=job.images, labels=job.labels, mean=job.mean, std=job.std)
             source = [f"data.name=npz:{data}"]
@@ -35,7 +42,7 @@ def whole(torch: str | None, mnist: Path | None, repeats: int) -> list[dict[str,
             source = ["data.name=mnist", f"data.dir={mnist}"]
         protocol.save(job, folder)
         settings = [
-            *source, f"rounds={ROUNDS}", f"eval_every={EVERY}", "partition.name=iid",
+            *source, f"rounds={rounds}", f"eval_every={EVERY}", "partition.name=iid",
             f"partition.clients={CLIENTS}", "model.name=mlp", "selection.on=test",
         ]  # fmt: skip
         ours = [sys.executable, "-m", "flamejax", "run", "--quiet"]
@@ -43,7 +50,7 @@ def whole(torch: str | None, mnist: Path | None, repeats: int) -> list[dict[str,
         contestants = {f"{OURS}, first start": ours, f"{OURS}, later starts": ours}
         if torch:
             contestants["PyTorch"] = [
-                torch, str(WORKERS / "torch_loop.py"), name, str(ROUNDS)
+                torch, str(WORKERS / "torch_loop.py"), name, str(rounds)
             ]  # fmt: skip
         times: dict[str, list[float]] = {label: [] for label in contestants}
         found: dict[str, Any] = {}
@@ -51,7 +58,7 @@ def whole(torch: str | None, mnist: Path | None, repeats: int) -> list[dict[str,
             for label, command in contestants.items():
                 out = folder / f"{turn}-{len(found)}-{label[-6:].replace(' ', '-')}"
                 cache = folder / (f"cache-{turn}" if "first" in label else "cache-0")
-                wait_for_quiet()
+                wait_for_quiet(patience)
                 started = time.perf_counter()
                 added = ["--out", str(out)] if OURS in label else []
                 done = subprocess.run(
@@ -71,7 +78,7 @@ def whole(torch: str | None, mnist: Path | None, repeats: int) -> list[dict[str,
         {
             "contestant": label,
             "workload": "MNIST" if mnist else "made-up images",
-            "command": f"{ROUNDS} rounds, start to end",
+            "command": f"{rounds} rounds, start to end",
             "seconds": seconds,
             "ratio": best["PyTorch"] / seconds if torch else None,
             "turns": repeats,

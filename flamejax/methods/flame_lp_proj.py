@@ -9,6 +9,7 @@ after every update; it is kept all the same: it is small, and the identity costs
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import jax.numpy as jnp
@@ -16,7 +17,7 @@ from jax import Array
 
 from flamejax.methods import projection
 from flamejax.methods.common import LocalSgd
-from flamejax.methods.projection import Server
+from flamejax.methods.projection import Projection, Server
 from flamejax.types import Info, Method, Model, Shard, Tree
 from flamejax.values import Count, Positive
 
@@ -39,9 +40,12 @@ class Client(NamedTuple):
     pi: Array  # [d_sub] the dual
 
 
-def flame_lp_proj(settings: FlameLpProj, model: Model) -> Method:
+Draw = Callable[[Array, Tree, int], Projection]  # of a key, parameters like the model's, d_sub
+
+
+def flame_lp_proj(settings: FlameLpProj, model: Model, draw: Draw = projection.draw) -> Method:
     def init(hyper: Any, params: Tree, key: Array) -> tuple[Server, Client]:
-        P = projection.draw(key, params, settings.d_sub)
+        P = draw(key, params, settings.d_sub)
         w = projection.project(P, params)
         return Server(w, P), Client(params, w, jnp.zeros_like(w))
 

@@ -33,10 +33,10 @@ class Server(NamedTuple):
     projection: Projection
 
 
-def draw(key: Array, params: Tree, d_sub: int) -> Projection:
-    """A projection of parameters like these."""
+def draw(key: Array, params: Tree, d_sub: int, largest: int = LARGEST) -> Projection:
+    """A projection of parameters like these; its rows are kept up to so many entries."""
     keys = jax.random.key_data(jax.random.split(key, d_sub))
-    if d_sub * tree.size(params) > LARGEST:
+    if d_sub * tree.size(params) > largest:
         return Projection(keys, None)
     return Projection(keys, lax.map(lambda key: _row(key, params), keys))
 
