@@ -1,9 +1,12 @@
 """The convergence proof at work on linear regression, inside the region where it applies."""
 
+from functools import cache
+
 import jax
 import numpy as np
 import pytest
 
+from flamejax import config
 from flamejax.federation import assemble
 from flamejax.models.dense import linear
 from flamejax.theory import conditions
@@ -16,9 +19,11 @@ CLIENTS, B = 10, 0.1
 POINT = conditions.Point(lam=0.2365, rho=0.1, alpha=1 / CLIENTS, smoothness=B)
 
 
-def feasible(selected="all", rounds=1000, **method):
+@cache
+def feasible(selected="all", **method):
+    """An engine, ready for all tests that ask for it."""
     values = {
-        "rounds": rounds,
+        "rounds": 1000,
         "data": {"name": "linreg", "features": 5, "samples": 20, "scale": B},
         "partition": {"clients": CLIENTS},
         "participation": {"clients_per_round": selected},
@@ -28,28 +33,42 @@ def feasible(selected="all", rounds=1000, **method):
         "engine": {"precision": "float64", "devices": 1},
         "record": {"theory": True, "smoothness": B},
     }  # fmt: skip
-    from flamejax import config
-
     with jax.enable_x64(True):
         data, _ = assemble(config.make(values))
     return set_up(values, data, linear(0))
 
 
-def recorded(settings, eng, rounds):
-    """The columns of theory.jsonl, and the last state."""
+def start_of(eng):
+    """A copy of the first state, because a run consumes the one that it is given."""
+    return jax.tree.map(lambda x: x.copy(), eng.state)
+
+
+@cache
+def recorded(selected="all", rounds=1000, **method):
+    """The settings, and the columns of theory.jsonl."""
+    settings, _, eng = feasible(selected, **method)
     with precision(settings):
-        found, state = [row(settings, 0, eng.measure(eng.state))], eng.state
+        found, state = [row(settings, 0, eng.measure(eng.state))], start_of(eng)
         for done in range(0, rounds, PER_CALL):
             state, log = eng.run(state, PER_CALL)
             found += rows(settings, done + 1, log.theory)
-    return columns(found), state
+    return settings, columns(found)
 
 
-@pytest.mark.parametrize("selected", ["all", 5])
+def first(rounds, table):
+    """The first so many rounds, and what was before them."""
+    return {name: column[: rounds + 1] for name, column in table.items()}
+
+
+everyone_and_some = pytest.mark.parametrize(
+    "selected", ["all", pytest.param(5, marks=pytest.mark.full)]
+)
+
+
+@everyone_and_some
 def test_inside_the_region_everything_converges(selected):
     assert conditions.all_hold(POINT)
-    settings, _, eng = feasible(selected)
-    table, _ = recorded(settings, eng, 1000)
+    settings, table = recorded(selected)
     assert len(table["round"]) == 1001
     rounding = 64 * np.finfo(float).eps * table["lagrangian"][0]
     assert np.diff(table["lagrangian"]).max() < rounding  # monotone over 1,000 rounds
@@ -70,12 +89,12 @@ def test_inside_the_region_everything_converges(selected):
     assert found["rises"] == found["tolerance_missed"] == found["lemma1_shortfalls"] == 0
 
 
-@pytest.mark.parametrize("selected", ["all", 5])
+@everyone_and_some
 def test_the_dual_is_lam_alpha_theta_minus_w(selected):
     """Lemma 3: (14), carried along here for 1,000 rounds, against what the engine makes of it."""
     settings, _, eng = feasible(selected)
     with precision(settings):
-        state = eng.state
+        state = start_of(eng)
         theta, w_i, epsilon, w = by_client(eng, state)
         pi = np.zeros_like(theta)
         for _ in range(1000):
@@ -89,22 +108,22 @@ def test_the_dual_is_lam_alpha_theta_minus_w(selected):
     assert np.abs(pi).max() > 1e-3
 
 
+@pytest.mark.full
 def test_relative_error_bound_needs_everyone():
     """Lemma 2 bounds the gradient by the steps of a round. A client that was not selected makes no
     step whatever its gradient is: with full participation the bound holds, without it does not."""
     excesses = {}
     for selected in ("all", 5):
-        settings, _, eng = feasible(selected, rounds=300)
-        table, _ = recorded(settings, eng, 300)
-        excesses[selected] = descent(settings, table, [POINT], proven=True)["lemma2_excesses"]
+        settings, table = recorded(selected)
+        found = descent(settings, first(300, table), [POINT], proven=True)
+        excesses[selected] = found["lemma2_excesses"]
     assert excesses["all"] == 0
     assert excesses[5] > 10
 
 
 def test_descent_is_lost_far_outside():
     """rho far below lam alpha: the Lagrangian rises in some rounds, and that is counted."""
-    settings, _, eng = feasible(rounds=100, lam=5.0, rho=0.02, lr=1 / 5.1)
-    table, _ = recorded(settings, eng, 100)
+    settings, table = recorded(rounds=100, lam=5.0, rho=0.02, lr=1 / 5.1)
     point = POINT._replace(lam=5.0, rho=0.02)
     assert not conditions.all_hold(point)
     found = descent(settings, table, [point], proven=False)

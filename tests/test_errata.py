@@ -14,7 +14,7 @@ from hypothesis.extra.numpy import arrays
 from flamejax.theory import conditions, monte_carlo, study
 from flamejax.theory.linear import Problem, personal, rounds, stationary
 
-from .test_convergence import POINT, feasible, recorded
+from .test_convergence import POINT, first, recorded
 
 M, D = 4, 2
 numbers = st.floats(-3, 3, width=32)
@@ -99,15 +99,15 @@ def test_exact_steps_can_ascend_below():
 def test_average_gradient_vanishes_like_one_over_t():
     """Theorem 3 prints a constant D_2 epsilon^1 on the right, with which nothing vanishes. Summing
     the tolerances instead leaves D_2 upsilon epsilon^0 / (1 - upsilon) / T."""
-    setting, _, eng = feasible(rounds=400)
-    table, _ = recorded(setting, eng, 400)
+    setting, table = recorded()
+    table = first(400, table)
     d1, d2 = conditions.descent_constant(POINT), conditions.relative_error_constant(POINT)
     fallen, summed = table["lyapunov"][0] - table["lagrangian"][-1], table["epsilon"][1:].sum()
-    upsilon, first = setting.method.upsilon, table["epsilon"][0]
-    assert summed <= first * upsilon / (1 - upsilon)
+    upsilon, start = setting.method.upsilon, table["epsilon"][0]
+    assert summed <= start * upsilon / (1 - upsilon)
     for count in (10, 100, 400):
         average = np.mean(table["gradient"][:count] ** 2)
-        assert average <= d2 / d1 / count * fallen + d2 * first * upsilon / (1 - upsilon) / count
+        assert average <= d2 / d1 / count * fallen + d2 * start * upsilon / (1 - upsilon) / count
     # as printed, the bound never goes below this, whatever T is, and gradients do
     assert np.mean(table["gradient"][-100:] ** 2) < 1e-6 * d2 * table["epsilon"][1]
 

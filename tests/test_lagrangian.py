@@ -1,5 +1,7 @@
 """The recorded quantities against plain NumPy on the engine's own states, and their identities."""
 
+from functools import cache
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -23,6 +25,7 @@ def regression(seed=5, samples=240, features=4):
     return Dataset(x, x @ rng.normal(size=features) + rng.normal(size=samples), 1)
 
 
+@cache
 def problem(selected="all", weights="uniform", devices=1, **record):
     values = {
         "seed": 2,
@@ -108,7 +111,12 @@ class Reference:
 
 @pytest.mark.parametrize(
     ("selected", "weights", "devices"),
-    [("all", "uniform", 1), ("all", "samples", 4), (2, "uniform", 4), (2, "samples", 1)],
+    [
+        ("all", "samples", 4),
+        (2, "uniform", 1),
+        pytest.param("all", "uniform", 1, marks=pytest.mark.full),
+        pytest.param(2, "samples", 4, marks=pytest.mark.full),
+    ],
 )
 def test_recorded_quantities_equal_the_formulas(selected, weights, devices):
     ready, fed, eng = problem(selected, weights, devices, smoothness=4.0, prox_steps=400)
@@ -129,7 +137,7 @@ def test_recorded_quantities_equal_the_formulas(selected, weights, devices):
 
 
 def test_before_the_first_round_nothing_has_moved():
-    ready, fed, eng = problem(smoothness=1.0)
+    ready, fed, eng = problem(smoothness=0.5)
     with precision(ready):
         found = eng.measure(eng.state)
         theta = by_client(eng, eng.state)[0]
@@ -146,7 +154,8 @@ def test_lyapunov_adds_the_tolerances_and_needs_slack():
     for smoothness in (0.5, 1e3):
         ready, _, eng = problem(smoothness=smoothness)
         with precision(ready):
-            found[smoothness] = eng.run(eng.state, 3)[1].theory
+            state = jax.tree.map(lambda x: x.copy(), eng.state)  # a run consumes its own
+            found[smoothness] = eng.run(state, 3)[1].theory
     x = LAM / 6
     k = (1 - RHO**2) * x**2 / RHO**2 - (0.5 / 6 + RHO) / 2
     added = found[0.5].lyapunov - found[0.5].lagrangian
