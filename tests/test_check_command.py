@@ -191,7 +191,9 @@ def test_a_curvature_that_is_not_finite_is_refused(check):
 # ---- the picture
 
 
-@pytest.mark.parametrize("form", ["png", "pdf", "svg"])
+@pytest.mark.parametrize(
+    "form", ["pdf", *(pytest.param(form, marks=pytest.mark.full) for form in ("png", "svg"))]
+)
 def test_a_picture_is_written(check, tmp_path, form):
     path = tmp_path / "new" / f"region.{form}"
     code, said = check(f"{INSIDE} --plot {path}")
