@@ -96,6 +96,7 @@ def test_exact_steps_can_ascend_below():
     assert after > before + 0.1
 
 
+@pytest.mark.full
 def test_average_gradient_vanishes_like_one_over_t():
     """Theorem 3 prints a constant D_2 epsilon^1 on the right, with which nothing vanishes. Summing
     the tolerances instead leaves D_2 upsilon epsilon^0 / (1 - upsilon) / T."""
