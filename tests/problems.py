@@ -107,9 +107,17 @@ def rounds_of_many(configs, method, model, federations, rounds) -> Rounds:
     init_key, of_first = settings_of(configs[0], plan.rules, bound, layouts[0])
     slots = len(layouts[0].client) // devices
 
+    made = {}  # for data and weights of clients
+
     def told(own, federation, layout):
         rules = plan.rules._replace(aggregator=own.aggregator.build(federation.clients, 0))
-        return settings_of(own, rules, federation, layout)[1]._replace(key=None)
+        weights = rules.aggregator.weight(federation.counts[:, TRAIN].astype(float))
+        kind = id(federation), weights.tobytes()
+        if kind not in made:
+            made[kind] = settings_of(own, rules, federation, layout)[1]._replace(key=None)
+        chosen = own.attack.hyper(), own.aggregator.hyper()
+        attack, rule = jax.tree.map(lambda x: np.asarray(x, made[kind].samples.dtype), chosen)
+        return made[kind]._replace(attack=attack, aggregator=rule)
 
     def one(setting):
         setting = setting._replace(key=of_first.key)
