@@ -30,6 +30,19 @@ def pretend(config, test=0.5, chosen=0.5, status="finished") -> Record:
     return Record(config.to_toml(), summary, [row])
 
 
+def in_losses(record: Record, chosen: float) -> Record:
+    """As a regression leaves it, without accuracies; chosen: loss on the split that chooses."""
+
+    def without(figures):
+        return {k: v for k, v in figures.items() if not k.startswith(("accuracy", "worst", "best"))}
+
+    (row,) = record.rows
+    row = {**row, **{m: row[m] and without(row[m]) for m in ("pm", "gm", "hm")}}
+    row["selection"] = {"on": "validation", "loss": dict.fromkeys(("pm", "gm", "hm"), chosen)}
+    last = {key: value for key, value in row.items() if key != "selection"}
+    return record._replace(summary={**record.summary, "last": last}, rows=[row])
+
+
 def imagine(methods, figures, seeds="0,1", rates=None, **changes) -> Comparison:
     """A comparison of runs that were not; figures: (label, rate, seed) -> keywords of `pretend`."""
     _, runs = plan(None, changes, methods, seeds, rates)

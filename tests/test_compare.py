@@ -4,7 +4,6 @@ import csv
 import json
 import shutil
 import statistics
-import tomllib
 from pathlib import Path
 
 import jax
@@ -19,7 +18,7 @@ from flamejax.comparison import gather
 from flamejax.plan import plan
 from flamejax.report.sheet import MISSING
 
-from .imagined import FIGURES, pretend
+from .imagined import FIGURES, in_losses, pretend
 from .standins import pretended_runs
 
 TINY = "rounds=2 eval_every=1 data.limit=400 partition.name=iid partition.clients=4 model.name=mlr"
@@ -344,22 +343,8 @@ def of_a_regression():
 
 def of_an_imagined_regression():
     """The same from records of runs that were not."""
-
-    def in_losses(record):
-        """As a regression leaves it: no accuracies."""
-
-        def without(figures):
-            return {k: v for k, v in figures.items() if not k.startswith(("accuracy", "worst"))}
-
-        (row,) = record.rows
-        row |= {model: row[model] and without(row[model]) for model in ("pm", "gm", "hm")}
-        rate = tomllib.loads(record.config)["method"].get("global_lr", 0.0)
-        row["selection"] = {"on": "validation", "loss": dict.fromkeys(("pm", "gm", "hm"), rate)}
-        last = {key: value for key, value in row.items() if key != "selection"}
-        return record._replace(summary={**record.summary, "last": last}, rows=[row])
-
     _, runs = plan(None, {}, ["pfedme", "local"], [0], [0.1, 0.01])
-    return gather(runs, [in_losses(pretend(run.config)) for run in runs])
+    return gather(runs, [in_losses(pretend(run.config), run.rate or 0) for run in runs])
 
 
 @pytest.mark.parametrize(

@@ -20,10 +20,11 @@ from flamejax.cli import main
 from flamejax.grid import plan
 from flamejax.report.comparison_figures import png
 from flamejax.report.sweep_figures import MOST_PANELS, draw
+from flamejax.swept import gather
 from flamejax.together import structure
 
 from .faults import memory_left
-from .imagined import imagine_sweep
+from .imagined import imagine_sweep, in_losses, pretend
 from .standins import pretended_runs
 
 TINY = "rounds=2 eval_every=1 data.limit=400 partition.name=iid partition.clients=4 model.name=mlr"
@@ -593,14 +594,28 @@ def test_python(clients, tmp_path, monkeypatch, rng):
     assert callable(fj.sweep)  # the function, not a module of that name
 
 
-def test_a_regression_is_swept_by_losses():
-    found = fj.sweep(
+def of_a_regression():
+    return fj.sweep(
         {"data": {"name": "linreg", "samples": 20, "features": 3}, "partition": {"clients": 3}},
         grid={"method.lr": [0.01, 0.1]},
         method={"name": "fedavg"},
         rounds=2,
         quiet=True,
     )
+
+
+def of_an_imagined_regression():
+    """The same from records of runs that were not; the second is better."""
+    axes, runs = plan(None, {}, {"method.lr": [0.01, 0.1]})
+    found = [in_losses(pretend(run.config), 1 - run.config.method.lr) for run in runs]
+    return gather(axes, runs, found, [0, 0])
+
+
+@pytest.mark.parametrize(
+    "swept", [of_an_imagined_regression, pytest.param(of_a_regression, marks=full)]
+)
+def test_a_regression_is_swept_by_losses(swept):
+    found = swept()
     assert found.about["measure"] == "loss"
     best = min(found.rows, key=lambda row: row["selection_loss_hm_mean"])
     assert found.best() is best
