@@ -174,7 +174,7 @@ class Sum:
         speed = budget["fixed_work"] / fixed
         budget[which] = {x: math.ceil(speed * self.files[x]) for x in sorted(self.files)}
         lines = [
-            "# Processor seconds of each test file, rounded up; `pytest --write-budget` writes them;",
+            "# Processor seconds of each test file, rounded up, as `pytest --write-budget` wrote;",
             "# fixed_work: those of a fixed piece of work on the same machine.",
             f"fixed_work = {budget['fixed_work']:.4f}",
         ]
