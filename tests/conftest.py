@@ -36,7 +36,7 @@ SHARED = Path(__file__).parents[2] / "shared" / "data"
 
 
 # files whose runs are long enough to be worth optimised code; elsewhere the time is in compiling
-LONG = {"test_cli", "test_readme", "test_regression_theory", "test_reproduction", "test_shuffle"}
+LONG = {"test_readme", "test_regression_theory", "test_reproduction", "test_shuffle"}
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -130,11 +130,12 @@ def test_list_shows_every_name_or_those_of_one_kind(capsys):
 def test_light_commands_start_fast_and_without_jax(words):
     command = f"from flamejax.cli import main; main({words})" if words else "import flamejax"
     heavy = "{'flamejax', 'jax', 'flax', 'tensorflow'} & set(sys.modules)"
-    code = f"import sys\ntry:\n  {command}\nexcept SystemExit: pass\nprint({heavy})"
-    clock = time.perf_counter()
+    end = f"print({heavy}, time.process_time())"
+    code = f"import sys, time\ntry:\n  {command}\nexcept SystemExit: pass\n{end}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert time.perf_counter() - clock < 1
-    assert done.stdout.splitlines()[-1] == "{'flamejax'}"
+    found, seconds = done.stdout.splitlines()[-1].split()
+    assert found == "{'flamejax'}"
+    assert float(seconds) < 1  # of the processor, whatever else runs on the machine
     assert done.stderr == ""
 
 
