@@ -37,6 +37,7 @@ SECOND = {
     "method": {"lam": 3.0, "rho": 0.5},
     "attack": {"fraction": 0.5, "gamma2": 4.0},
 }
+NOT_FLIPPED = [attack for attack in ATTACKS if attack != "sign_flip"]
 EVERY = [(attack, model) for attack in ATTACKS for model in MODELS]
 
 
@@ -82,7 +83,9 @@ def losses_by_matrices(problem, attack, rho, draws, rng):
     return {name: np.stack(values, axis=1) for name, values in found.items()}
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.parametrize(
+    "attack", ["sign_flip", *(pytest.param(a, marks=pytest.mark.full) for a in NOT_FLIPPED)]
+)
 def test_closed_forms_are_those_of_the_matrices(attack, rng):
     problem, rho, draws = random_problem(3), 0.15, 100_000
     q = regression.q_of(problem.lam, rho, len(problem.theta), problem.scale)
@@ -192,7 +195,20 @@ def test_printed_curvature_has_the_other_sign():
 # ---- the engine
 
 
-@pytest.mark.parametrize("method", monte_carlo.METHODS)
+@pytest.fixture
+def quick():
+    """Compiling without optimization, for tests of a round or two."""
+    before = jax.config.values["jax_disable_most_optimizations"]
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
+
+
+REST = [pytest.param(name, marks=pytest.mark.full) for name in monte_carlo.METHODS[1:]]
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("method", [monte_carlo.METHODS[0], *REST])
 def test_local_solutions_are_exact(method):
     """After a round w is q times the mean of least squares; after another, every personalized
     model solves its problem around that w."""
@@ -202,7 +218,8 @@ def test_local_solutions_are_exact(method):
     b, lam = config.data.scale, config.method.lam
     with precision(config):
         arrays = jax.tree.map(jnp.asarray, fed.arrays)
-        read = [fed.read(arrays, np.int32(i), jnp.arange(3, dtype=jnp.int32)) for i in range(4)]
+        samples = jax.jit(lambda i: fed.read(arrays, i, jnp.arange(3, dtype=jnp.int32)))
+        read = [samples(np.int32(i)) for i in range(4)]
         state, _ = eng.run(eng.state, 1)
         w, _ = eng.models(state, 0)
         state, _ = eng.run(state, 1)
@@ -217,6 +234,8 @@ def test_local_solutions_are_exact(method):
         assert np.abs(gradient).max() < 1e-12
 
 
+@pytest.mark.full
+@pytest.mark.usefixtures("quick")
 def test_endless_local_rounds_of_pfedme_end_at_least_squares():
     config = monte_carlo.exactly(study.configure(FIRST, {}), "pfedme", "none")
     values = config.model_dump() | {"engine": {"precision": "float64", "devices": 1}}
@@ -266,6 +285,7 @@ def key_of(row):
     return row["figure"], row["attack"], row["model"]
 
 
+@pytest.mark.full
 def test_the_command_on_one_set(tmp_path):
     """Everything agrees with the engine but what is printed; tables and a picture are left."""
     out = tmp_path / "out"
@@ -287,12 +307,14 @@ def test_the_command_on_one_set(tmp_path):
     assert again.to_toml() == (out / "config.toml").read_text()
 
 
+@pytest.mark.full
 def test_python_on_another_set():
     rows = study.study(study.configure(SECOND, {}), 200_000).rows
     assert disagreeing(rows, SECOND) == []
     assert ("average_loss", "sign_flip", "pm") in refuted(rows)  # the others were by the first set
 
 
+@pytest.mark.full
 def test_the_engine_finds_flame_less_fair_on_the_counterexample():
     wanted = regression.counterexample()
     clients, features = wanted.theta.shape
@@ -351,11 +373,12 @@ def test_estimates_are_unbiased_and_know_their_errors(rng):
     assert np.abs(np.std(z, axis=0) - 1).max() < 0.17
 
 
-def test_recorded_sets_are_of_these_formulas():
+@pytest.mark.parametrize("every", [20, pytest.param(5, marks=pytest.mark.full)])
+def test_recorded_sets_are_of_these_formulas(every):
     """The committed verification: its closed forms are still what the functions give."""
     recorded = json.loads(RECORDED.read_text())
     assert len(recorded["sets"]) >= 20
-    for one in recorded["sets"][::5]:
+    for one in recorded["sets"][::every]:
         _, problem = monte_carlo.clients_of(study.configure(one["settings"], {}))
         for row in (dict(zip(recorded["columns"], row, strict=True)) for row in one["rows"]):
             at = [] if row["q"] is None else [row["q"]]
