@@ -156,22 +156,12 @@ class Run(NamedTuple):
     aggregator: str
 
 
+CLIENTS, SAMPLES = 8, 160
+
+
 class Size(NamedTuple):
-    clients: int
-    selected: int
+    selected: int  # clients per round
     devices: int
-
-
-def values(size, partition, attack):
-    return {
-        "partition": {"name": partition, "clients": size.clients},
-        "participation": {"clients_per_round": size.selected},
-        "attack": attack,
-        "engine": {"devices": size.devices, "precision": "float64", "execution": "map"},
-    }
-
-
-SAMPLES = 160
 
 
 @functools.cache
@@ -194,17 +184,20 @@ MODEL = model()
 
 
 @functools.cache
-def made(size, partition, attack) -> Federation:
-    settings = config.make(values(size, partition, {"name": attack, "fraction": 0.3}))
-    return federate(settings, data(), np.random.default_rng(0))
+def made(partition, attack) -> Federation:
+    values = {
+        "partition": {"name": partition, "clients": CLIENTS},
+        "attack": {"name": attack, "fraction": 0.3},
+    }
+    return federate(config.make(values), data(), np.random.default_rng(0))
 
 
 @functools.cache
-def reader(size):
+def reader():
     """(arrays) -> all samples of all clients, [C, N, ...]; of any partition and attack."""
-    read, positions = made(size, "quality", "label_poison").read, jnp.arange(SAMPLES, dtype="int32")
+    read, positions = made("quality", "label_poison").read, jnp.arange(SAMPLES, dtype="int32")
     of_client = jax.vmap(lambda arrays, client: read(arrays, client, positions), (None, 0))
-    return jax.jit(lambda arrays: of_client(arrays, jnp.arange(size.clients, dtype="int32")))
+    return jax.jit(lambda arrays: of_client(arrays, jnp.arange(CLIENTS, dtype="int32")))
 
 
 @functools.cache
@@ -212,38 +205,32 @@ def federation(size, case, attack) -> Federation:
     """All have arrays of the same sizes, and read them in the same way: what noise and poisoners
     make of the samples is stored in their place."""
     attack = attack if attack in ("none", "label_poison") else "gaussian"
-    found = made(size, "iid" if case in BROKEN else case, attack)
+    found = made("iid" if case in BROKEN else case, attack)
     arrays, samples = found.arrays, found.counts.sum(1)
     rows = np.pad(arrays.rows, (0, SAMPLES - len(arrays.rows)))
     arrays = arrays._replace(rows=rows)
     images, labels = arrays.images.copy(), arrays.labels.copy()
-    for client, (x, y) in enumerate(zip(*map(np.asarray, reader(size)(arrays)), strict=True)):
+    for client, (x, y) in enumerate(zip(*map(np.asarray, reader()(arrays)), strict=True)):
         own = rows[arrays.starts[client] :][: samples[client]]
         images[own], labels[own] = x[: len(own)], y[: len(own)]
     if case in BROKEN:
-        malicious = made(size, "iid", "gaussian").malicious
-        clients = [*chosen_clients(size)[0], *range(size.clients)]
+        malicious = made("iid", "gaussian").malicious
+        clients = [*chosen_clients(size.selected)[0], *range(CLIENTS)]
         client = next(i for i in clients if malicious[i] == BROKEN[case])
         images[rows[arrays.starts[client]]] = np.nan
     arrays = arrays._replace(images=images, labels=labels)
-    return found._replace(arrays=arrays, read=made(size, "iid", "none").read)
-
-
-def run_key():
-    return jax.random.split(jax.random.key(0))[1]
+    return found._replace(arrays=arrays, read=made("iid", "none").read)
 
 
 def round_key(number):
-    return jax.random.fold_in(run_key(), number)
+    return jax.random.fold_in(jax.random.split(jax.random.key(0))[1], number)
 
 
 @functools.cache
-def chosen_clients(size):
+def chosen_clients(selected):
     """[rounds, selected]"""
-    if size.selected == size.clients:
-        return np.tile(np.arange(size.clients), (ROUNDS, 1))
-    choosers = [jax.random.fold_in(round_key(t), size.clients) for t in range(ROUNDS)]
-    return np.stack([np.asarray(shuffled(k, size.clients, size.selected)) for k in choosers])
+    choosers = [jax.random.fold_in(round_key(t), CLIENTS) for t in range(ROUNDS)]
+    return np.stack([np.asarray(shuffled(key, CLIENTS, selected)) for key in choosers])
 
 
 # --- what clients send, by the method's own functions -----------------------------------------
@@ -327,17 +314,16 @@ def train(name, federations, found) -> Trained:
 
 
 @functools.cache
-def draws(clients, shapes):
+def draws(shapes):
     """Normal numbers of each round and client: one, [rounds, C], and a message, [rounds, C, d]."""
 
     def of(number, client):
-        key = jax.random.fold_in(round_key(number), clients + 1 + client)
+        key = jax.random.fold_in(round_key(number), CLIENTS + 1 + client)
         leaves = [jax.random.normal(jax.random.fold_in(key, i), s) for i, s in enumerate(shapes)]
         return jax.random.normal(key), flat(leaves)
 
-    of_round = jax.vmap(of, (None, 0))
-    rounds = jax.vmap(of_round, (0, None))(jnp.arange(ROUNDS), jnp.arange(clients))
-    return jax.tree.map(np.asarray, rounds)
+    of_rounds = jax.jit(jax.vmap(jax.vmap(of, (None, 0)), (0, None)), compiler_options=QUICKLY)
+    return jax.tree.map(np.asarray, of_rounds(np.arange(ROUNDS), np.arange(CLIENTS)))
 
 
 def crafted(attack, message, one, many):
@@ -396,16 +382,16 @@ class Server:
         self.run, self.fed, self.size = run, fed, size
         self.last = None  # messages of all clients, where it remembers them
         self.remembers = remembers
-        meeting = size.clients if remembers else size.selected
+        meeting = CLIENTS if remembers else size.selected
         malicious = int(fed.malicious.sum())
-        self.expected = meeting, -(-malicious * meeting // size.clients)
+        self.expected = meeting, -(-malicious * meeting // CLIENTS)
         of_samples = run.aggregator == "weighted_mean"
-        self.weights = fed.counts[:, TRAIN] * 1.0 if of_samples else np.ones(size.clients)
+        self.weights = fed.counts[:, TRAIN] * 1.0 if of_samples else np.ones(CLIENTS)
 
     def hear(self, number, trained, drawn):
         """[d], and who was heard [C]; trained: of this run and round."""
-        selected = np.zeros(self.size.clients, bool)
-        selected[chosen_clients(self.size)[number]] = True
+        selected = np.zeros(CLIENTS, bool)
+        selected[chosen_clients(self.size.selected)[number]] = True
         malicious, sent = self.fed.malicious, trained.messages.copy()
         for i in np.flatnonzero(malicious):
             sent[i] = crafted(self.run.attack, sent[i], *(x[number, i] for x in drawn))
@@ -458,12 +444,15 @@ def settings(own, runs, size):
     for run in runs:
         honest = run.aggregator + ALL_HONEST
         rule = honest if run.attack == "none" and honest in rules else run.aggregator
-        attack = {"name": "any", "fraction": 0.3, "among": attacks}
+        attack = {"among": attacks, "choice": float(attacks.index(run.attack))}
         yield config.make(
             {
-                **values(size, "iid", {**attack, "choice": float(attacks.index(run.attack))}),
+                "partition": {"name": "iid", "clients": CLIENTS},
+                "participation": {"clients_per_round": size.selected},
                 "method": own,
+                "attack": {"name": "any", "fraction": 0.3, **attack},
                 "aggregator": {"name": "any", "among": rules, "choice": float(rules.index(rule))},
+                "engine": {"devices": size.devices, "precision": "float64", "execution": "map"},
             }
         )
 
@@ -476,7 +465,7 @@ def check(name, runs, size):
         configs = [*settings(own, runs, size)]
         found = rounds_of_many(configs, method, MODEL, federations, ROUNDS)
         trained = train(name, federations, found)
-        drawn = draws(size.clients, tuple(x.shape[2:] for x in jax.tree.leaves(found.mean)))
+        drawn = draws(tuple(x.shape[2:] for x in jax.tree.leaves(found.mean)))
     assert found.repeats
     assert found.alike
     means = [x.reshape(*x.shape[:2], -1) for x in jax.tree.leaves(found.mean)]
@@ -516,8 +505,8 @@ def spoils(run, method):
     return run.case in BROKEN and broken
 
 
-SOME = Size(clients=8, selected=7, devices=1)
-SPREAD = Size(clients=7, selected=3, devices=4)  # one of the devices has nobody to train
+SOME = Size(selected=7, devices=1)
+SPREAD = Size(selected=3, devices=4)  # one of the devices has nobody to train
 
 
 def remembers(method):
@@ -548,7 +537,13 @@ def test_every_triple_on_several_devices(method, program):
     check(method, runs_of(*PROGRAMS[program]), SPREAD)
 
 
-@pytest.mark.parametrize("method", [*filter(remembers, METHODS)])
+@pytest.mark.parametrize(
+    "method",
+    [
+        method if method == "flame" else pytest.param(method, marks=pytest.mark.full)
+        for method in filter(remembers, METHODS)
+    ],
+)
 def test_messages_that_are_made_from_states_again(method):
     """Where no message is made up, the server keeps none."""
     check(method, runs_of([name for name in CRAFTED if not crafts(name)], MEANS), SOME)
