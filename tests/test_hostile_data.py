@@ -23,6 +23,8 @@ from flamejax.datasets import archive, cifar, images, importing, store
 from flamejax.errors import InputError
 from flamejax.types import Dataset
 
+from .made import encoded
+
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch) -> Path:
@@ -56,9 +58,7 @@ def refusal(cache, name, place="") -> str:
 
 
 def png(size=(4, 4), value=7) -> bytes:
-    file = io.BytesIO()
-    Image.new("L", size, value).save(file, "PNG")
-    return file.getvalue()
+    return encoded(np.full(size[::-1], value))
 
 
 def jpeg(size=(4, 4)) -> bytes:
