@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +17,7 @@ from flamejax import config
 from . import golden
 from .faults import InterruptAfter
 
+ROOT = Path(__file__).parents[1]
 CASES = golden.cases()
 EXPECTED = golden.read()
 
@@ -35,6 +38,12 @@ def resumed(values, tmp_path):
     return tmp_path / "run"
 
 
+def as_users_have():
+    """The environment without what makes tests compile quickly."""
+    ours = ("XLA_FLAGS", "JAX_NUM_CPU_DEVICES")
+    return {name: value for name, value in os.environ.items() if name not in ours}
+
+
 def two_processes(values, tmp_path):
     """The run by two processes of this machine; read back from its folder."""
     values = golden.changed(values, engine__devices=2)
@@ -43,9 +52,8 @@ def two_processes(values, tmp_path):
         address = f"127.0.0.1:{server.getsockname()[1]}"  # free again when this is over
     command = [sys.executable, "-m", "flamejax", "run", str(tmp_path / "run.toml"), "--quiet"]
     command += ["--out", str(tmp_path / "run"), "--coordinator", address]
-    alone = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "JAX_NUM_CPU_DEVICES")}
     started = [
-        subprocess.Popen([*command, "--processes", "2", "--rank", str(rank)], env=alone)
+        subprocess.Popen([*command, "--processes", "2", "--rank", str(rank)], env=as_users_have())
         for rank in range(2)
     ]
     assert [process.wait(240) for process in started] == [0, 0]
@@ -83,6 +91,28 @@ def test_figures_are_as_they_were(name, tmp_path):
     far = golden.differences(found, expected, golden.precision_of(case.values))
     wrong = [f"  {times:.3g} times what rounding may do: {what}" for times, what in far[:8]]
     assert far[0][0] <= 1, f"{name}: the worst of {len(far)} figures\n" + "\n".join(wrong)
+
+
+@pytest.mark.full
+def test_optimized_programs_give_the_same_figures():
+    names = ["ditto standard", "per_fedavg standard", "pfedme standard", "lp_proj standard"]
+    names += ["fedavg, same_value, multi_krum", "a multilayer perceptron", "theory"]
+    code = """
+import json, sys
+from tests import golden
+cases = golden.cases()
+print(json.dumps({name: golden.run(cases[name].values) for name in sys.argv[1:]}))
+"""
+    command = [sys.executable, "-c", code, *names]
+    done = subprocess.run(
+        command, cwd=ROOT, env=as_users_have(), stdout=subprocess.PIPE, text=True, check=True
+    )
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert [*found] == names
+    for name in names:
+        precision = golden.precision_of(CASES[name].values)
+        times, what = golden.differences(found[name], EXPECTED[name], precision)[0]
+        assert times <= 1, f"{name}: {times:.3g} times what rounding may do: {what}"
 
 
 def test_every_case_has_figures_and_all_figures_have_a_case():

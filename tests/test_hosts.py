@@ -63,7 +63,9 @@ def settings_of(case, **engine):
 
 def environment():
     """Of the processes: they compile as the tests do, for no devices but those asked for."""
-    kept = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "JAX_NUM_CPU_DEVICES")}
+    kept = {k: v for k, v in os.environ.items() if k != "JAX_NUM_CPU_DEVICES"}
+    flags = os.environ.get("XLA_FLAGS", "").split()
+    kept["XLA_FLAGS"] = " ".join(x for x in flags if "force_host_platform" not in x)
     path = os.pathsep.join([str(Path(__file__).parents[1]), kept.get("PYTHONPATH", "")])
     return {**kept, "PYTHONPATH": path, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
 
