@@ -22,8 +22,6 @@ from flamejax.readying import smoothness_of
 from flamejax.types import Dataset, Model
 
 PER_CALL = 100  # rounds the engine is built to run in one call
-# XLA's older way to make kernels of operations takes half the time, where it is all in compiling
-QUICKLY = {"xla_cpu_use_fusion_emitters": False}
 
 
 def blobs(samples=400, features=6, classes=3, seed=0) -> Dataset:
@@ -141,8 +139,7 @@ def rounds_of_many(configs, method, model, federations, rounds) -> Rounds:
     settings = jax.tree.unflatten(jax.tree.structure(settings[0]), [np.stack(x) for x in leaves])
     inputs = Setting(*[P()] * len(Setting._fields))._replace(client=P(None, AXIS))
     outputs = P(None, None, AXIS), P(None, AXIS)
-    on_mesh = over(plan.mesh, all_runs, (inputs,), outputs)
-    program = jax.jit(on_mesh, compiler_options=QUICKLY)
+    program = jax.jit(over(plan.mesh, all_runs, (inputs,), outputs))
     first, second = (jax.tree.map(np.asarray, program(settings)) for _ in range(2))
     clients, copies = first
     server, mean, nonfinite = jax.tree.map(lambda x: x[:, 0], copies)

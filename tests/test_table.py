@@ -28,7 +28,7 @@ from flamejax.models.dense import Dense
 from flamejax.types import Aggregator, Attack, Shard
 
 from .plain import shuffled
-from .problems import QUICKLY, blobs, rounds_of_many
+from .problems import blobs, rounds_of_many
 
 METHODS, ATTACKS, AGGREGATORS = map(registry.names, ("methods", "attacks", "aggregators"))
 PARTITIONS = [name for name in registry.names("partitions") if name != "natural"]
@@ -292,7 +292,7 @@ def trainer(name, read, largest):
         rounds = (jax.vmap(round_key)(jnp.arange(ROUNDS)), *of_rounds)
         return lax.map(lambda of: round(arrays, counts, *of), rounds)
 
-    return jax.jit(lambda runs: lax.map(of_run, runs), compiler_options=QUICKLY)
+    return jax.jit(lambda runs: lax.map(of_run, runs))
 
 
 def train(name, federations, found) -> Trained:
@@ -322,7 +322,7 @@ def draws(shapes):
         leaves = [jax.random.normal(jax.random.fold_in(key, i), s) for i, s in enumerate(shapes)]
         return jax.random.normal(key), flat(leaves)
 
-    of_rounds = jax.jit(jax.vmap(jax.vmap(of, (None, 0)), (0, None)), compiler_options=QUICKLY)
+    of_rounds = jax.jit(jax.vmap(jax.vmap(of, (None, 0)), (0, None)))
     return jax.tree.map(np.asarray, of_rounds(np.arange(ROUNDS), np.arange(CLIENTS)))
 
 
