@@ -233,9 +233,17 @@ def initial(run):
 
 TWINS = ("fedprox", "ditto variant", "pfedme variant")  # what they share is tested with everyone
 FORMS = [(form, n) for form in METHODS for n in ("all", 3) if n == 3 or form not in TWINS]
+MAIN = {  # one of each algorithm
+    ("fedprox", 3), ("local", "all"), ("per_fedavg", 3), ("fedadmm", 3), ("ditto", 3),
+    ("pfedme", 3), ("lp_proj", 3), ("flame_lp_proj", 3),
+}  # fmt: skip
+full = pytest.mark.full
 
 
-@pytest.mark.parametrize(("form", "selected"), FORMS)
+@pytest.mark.parametrize(
+    ("form", "selected"),
+    [form if form in MAIN else pytest.param(*form, marks=full) for form in FORMS],
+)
 def test_engine_equals_a_plain_loop(form, selected):
     loop, settings = METHODS[form]
     run = ready(form.split()[0], settings, selected)
@@ -249,6 +257,7 @@ def test_engine_equals_a_plain_loop(form, selected):
 # Limits. Where one side of them is a method of the table above, its loop stands for its engine.
 
 
+@full
 def test_ditto_without_pull_is_local_training():
     run = ready("ditto", {**SGD, "lam": 0.0})
     _, alone = local(run[0].method, *loop_inputs(*run, blobs()), None)
@@ -257,7 +266,7 @@ def test_ditto_without_pull_is_local_training():
 
 @pytest.mark.parametrize(
     ("steps", "mu"),
-    [(SGD, 0.3), ({"lr": 0.2, "batch": 10**6}, 0.0)],
+    [(SGD, 0.3), pytest.param({"lr": 0.2, "batch": 10**6}, 0.0, marks=full)],
     ids=["fedprox", "one step: fedavg"],
 )
 def test_fedadmm_while_its_dual_is_zero(steps, mu):
@@ -272,6 +281,7 @@ def test_fedadmm_while_its_dual_is_zero(steps, mu):
     assert distance(shared, each(lambda x, w: w + 2 * (x - w), mean(theta), w)) < 1e-10
 
 
+@full
 def test_pfedme_as_published_is_flame_with_its_dual_at_zero():
     """(13) with pi = 0 is a w-step with global_lr lam = lam alpha / (lam alpha + rho). FLAME's dual
     is zero in the first round, and then carries w as far again: u = 2 w_i - w."""
@@ -317,6 +327,7 @@ def on_regression(method, rounds):
     return run[1], *train(*run, rounds)[:2]
 
 
+@full
 def test_flame_with_a_large_lam_goes_the_way_of_fedadmm():
     """A gradient step of length 1/lam gives theta_i = w_i - grad f_i / lam. With that in (13), w_i
     moves by -(grad f_i + pi_i / alpha + (rho / alpha) (w_i - w)) / (lam + rho / alpha): FedADMM's
@@ -329,6 +340,7 @@ def test_flame_with_a_large_lam_goes_the_way_of_fedadmm():
     assert distance(one, other) < 2e-3  # a penalty of 0.7 or 0.15 instead of 0.75: 1.6e-2 and more
 
 
+@full
 def test_fedadmm_stops_where_flame_does_with_a_large_lam():
     """Both minimise sum f_i: FLAME's closed form, which the engine reaches, as lam grows."""
     settings = {"name": "fedadmm", "rho": 0.75, "lr": 0.2, "epochs": 100}
@@ -338,7 +350,9 @@ def test_fedadmm_stops_where_flame_does_with_a_large_lam():
     assert 9 < apart[0] / apart[1] < 11
 
 
-@pytest.mark.parametrize("name", ["fedavg", "ditto", "fedadmm"])
+@pytest.mark.parametrize(
+    "name", ["fedavg", pytest.param("ditto", marks=full), pytest.param("fedadmm", marks=full)]
+)
 def test_one_client_has_nobody_to_hear_from(name):
     """FedAvg, and Ditto's global track, are then local SGD. FedADMM's center w - pi / rho is the
     last theta, as it is in FedProx: that is the proximal point method."""
