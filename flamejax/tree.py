@@ -32,7 +32,12 @@ def where(condition: Array, a: Tree, b: Tree) -> Tree:
 
 def choose(flags: Array, one: Tree, rows: Tree) -> Tree:
     """Rows [n, ...] of a stacked tree, `one` in the place of those with a flag [n]."""
-    return jax.tree.map(lambda x, y: jnp.where(along(flags, y), x[None], y), one, rows)
+    return select(flags, jax.tree.map(lambda x: x[None], one), rows)
+
+
+def select(flags: Array, new: Tree, old: Tree) -> Tree:
+    """Rows [n, ...]: new ones of those with a flag [n]."""
+    return jax.tree.map(lambda x, y: jnp.where(along(flags, y), x, y), new, old)
 
 
 def finite(tree: Tree) -> Array:

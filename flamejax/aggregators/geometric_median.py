@@ -33,7 +33,8 @@ class GeometricMedian(AggregatorSettings):
         ) -> Array:
             def step(_: Array, v: Array) -> Array:
                 away = jnp.sqrt(total(jnp.sum((messages - v[None]) ** 2, axis=1)))
-                return common.mean(messages, weights / jnp.maximum(hyper.smoothing, away))
+                near = weights / jnp.maximum(hyper.smoothing, away)
+                return common.mean(messages, jnp.where(weights > 0, near, 0))
 
             return lax.fori_loop(0, self.iterations, step, center)
 

@@ -59,6 +59,6 @@ def krum_scores(squared: Array, here: Array, suspects: int) -> Array:
     n = len(squared)
     others = here[:, None] & here[None, :] & ~jnp.eye(n, dtype=bool)
     nearest = jnp.sort(jnp.where(others, squared, jnp.inf), axis=1)
-    wanted = jnp.clip(jnp.sum(here) - suspects - 2, 1, jnp.maximum(jnp.sum(here) - 1, 1))
+    wanted = jnp.clip(jnp.sum(here) - suspects - 2, 1, jnp.sum(here) - 1)
     counted = jnp.where(jnp.arange(n)[None, :] < wanted, nearest, 0)
     return jnp.where(here, jnp.sum(counted, axis=1), jnp.inf)

@@ -232,10 +232,11 @@ def make_round(
             lie = conspire(attack, setting.attack, messages, here & ok, malicious, center)
             liars = here & ok & malicious
             messages = tree.choose(liars, lie, messages)
-            if rules.keeps_messages:
-                store = store._replace(sent=tree.put(store.sent, cohort.rows, messages))
             if rules.on_nonfinite != "keep":
                 ok = ok & (~malicious | tree.finite(lie))
+            if rules.keeps_messages:  # what is not heard is not remembered either
+                sent = tree.select(here & ok, messages, tree.take(store.sent, cohort.rows))
+                store = store._replace(sent=tree.put(store.sent, cohort.rows, sent))
         bad = here & ~ok
         worst = jnp.sort(jnp.where(bad, cohort.ids, clients))[:CULPRITS]
         log = RoundInfo(
