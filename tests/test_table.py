@@ -117,6 +117,9 @@ class AnyAggregator(AggregatorSettings):
 def _registered():
     registry.register("attacks", "any", AnyAttack)
     registry.register("aggregators", "any", AnyAggregator)
+    yield
+    registry.unregister("attacks", "any")
+    registry.unregister("aggregators", "any")
 
 
 def colludes(attack):
