@@ -86,13 +86,10 @@ def test_curvatures_of_ragged_clients(widths, weight_decay, wide):
     np.testing.assert_allclose(quick, expected, rtol=0.02)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("native", "dropout", "piece"),
-    [
-        pytest.param(True, 0.0, None, marks=pytest.mark.full),
-        pytest.param(False, 0.0, None, marks=pytest.mark.full),
-        (False, 0.4, 7),
-    ],
+    [(True, 0.0, None), (False, 0.0, None), (False, 0.4, 7)],
     ids=["native", "matmul", "dropout-pieces"],
 )
 def test_convolutions_with_dropout_and_in_pieces(native, dropout, piece):
