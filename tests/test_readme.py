@@ -24,6 +24,7 @@ def test_the_python_example(capsys):
     assert names["shared"].keys() == names["personal"].keys()
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not README.exists(), reason="needs the source tree")
 def test_the_method_example(capsys):
     code = re.search(r"<!-- method -->\n```python\n(.*?)```", README.read_text(), re.S).group(1)
