@@ -59,7 +59,15 @@ def test_a_client_may_take_everything():
     np.testing.assert_array_equal(np.sort(rows), np.arange(len(DATA.labels)))
 
 
-@pytest.mark.parametrize(("q", "samples"), [(2, 100), (3, 50), (10, 200), (1, 30)])
+@pytest.mark.parametrize(
+    ("q", "samples"),
+    [
+        (3, 50),
+        (1, 30),
+        pytest.param(2, 100, marks=pytest.mark.full),
+        pytest.param(10, 200, marks=pytest.mark.full),
+    ],
+)
 def test_every_client_has_q_classes_in_training_and_test(q, samples):
     fed = make("qlabel", 50, samples, partition={"q": q})
     labels = DATA.labels[rows_of(fed, np.arange(50))]
@@ -136,7 +144,9 @@ def shuffled(key, position, n):
     return x
 
 
-@pytest.mark.parametrize(("name", "q"), [("iid", 1), ("qlabel", 2), ("qlabel", 3)])
+@pytest.mark.parametrize(
+    ("name", "q"), [("iid", 1), pytest.param("qlabel", 2, marks=pytest.mark.full), ("qlabel", 3)]
+)
 def test_rows_by_a_plain_loop(name, q):
     """Also with classes that do not occur, and unequal ones."""
     labels = np.array([1, 4, 6, 7])[np.random.default_rng(1).choice(4, 300, p=[0.1, 0.2, 0.3, 0.4])]
@@ -168,6 +178,7 @@ def test_a_million_clients_are_a_few_numbers_each(name):
     assert len(np.unique(rows_of(fed, [999_999]))) == 100
 
 
+@pytest.mark.full
 def test_real_digits_serve_a_million_clients(mnist_dir):
     tables = {
         "data": {"name": "mnist", "dir": str(mnist_dir), "samples": 300},
