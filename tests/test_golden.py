@@ -73,7 +73,9 @@ MORE = {
     "flame paper, vmap", "flame paper, map, two devices", "flame paper, one round a call",
     "flame paper, two processes", "flame paper, float64, vmap", "ditto standard, vmap",
     "ditto standard, map, two devices", "ditto standard, one round a call",
-    "ditto standard, states on the host", "ditto standard, chunk, three devices",
+    "flame weighted by samples", "flame paper, states on the host",
+    "fedavg, gaussian, trimmed_mean, three devices", "ditto standard, states on the host",
+    "ditto standard, chunk, three devices",
 }  # fmt: skip
 
 
