@@ -521,12 +521,15 @@ def test_every_triple(method, program):
     check(method, runs_of(*PROGRAMS[program]), SOME)
 
 
+def marks(method, program):
+    if program == "overheard" and remembers(method):
+        why = "a lie that is not a number is not heard, but the honest message is remembered for it"
+        return [pytest.mark.full, pytest.mark.xfail(reason=why, strict=True)]
+    return [] if (method, program) == ("fedprox", "side by side") else [pytest.mark.full]
+
+
 @pytest.mark.parametrize(
-    ("method", "program"),
-    [
-        each if each == ("fedprox", "side by side") else pytest.param(*each, marks=pytest.mark.full)
-        for each in EVERY
-    ],
+    ("method", "program"), [pytest.param(*each, marks=marks(*each)) for each in EVERY]
 )
 def test_every_triple_on_several_devices(method, program):
     check(method, runs_of(*PROGRAMS[program]), SPREAD)
