@@ -522,9 +522,6 @@ def test_every_triple(method, program):
 
 
 def marks(method, program):
-    if program == "overheard" and remembers(method):
-        why = "a lie that is not a number is not heard, but the honest message is remembered for it"
-        return [pytest.mark.full, pytest.mark.xfail(reason=why, strict=True)]
     return [] if (method, program) == ("fedprox", "side by side") else [pytest.mark.full]
 
 

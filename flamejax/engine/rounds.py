@@ -223,6 +223,9 @@ def make_round(
             after = Client(new, message if rules.keeps_messages else None)
             return tree.where(ok, after, client), summed, kept
 
+        last = None  # of what colluders said, should nobody hear their lie
+        if attack.collude and rules.keeps_messages:
+            last = tree.take(store.sent, cohort.rows)
         store, summed, (steps, ok, messages) = visit(one, store, cohort, width, clients)
         told, weight, loss, samples, needed = summed
         here = cohort.ids < clients
@@ -235,7 +238,7 @@ def make_round(
             if rules.on_nonfinite != "keep":
                 ok = ok & (~malicious | tree.finite(lie))
             if rules.keeps_messages:  # what is not heard is not remembered either
-                sent = tree.select(here & ok, messages, tree.take(store.sent, cohort.rows))
+                sent = tree.select(here & ok, messages, last)
                 store = store._replace(sent=tree.put(store.sent, cohort.rows, sent))
         bad = here & ~ok
         worst = jnp.sort(jnp.where(bad, cohort.ids, clients))[:CULPRITS]
