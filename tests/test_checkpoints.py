@@ -52,7 +52,7 @@ def files(folder):
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param(c, marks=[] if c in ("dense", "touched") else full) for c in CASES]
+    "case", [pytest.param(c, marks=[] if c == "dense" else full) for c in CASES]
 )
 def test_a_stopped_run_goes_on_as_if_it_had_not_been(case, own, tmp_path):
     values = {**BASE, **CASES[case], **own}

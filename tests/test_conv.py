@@ -199,6 +199,7 @@ def test_pieces_of_a_batch_equal_the_whole(rng, size, padding, piece):
         close(whole(params, batch), pieces(params, batch), 1e-5)
 
 
+@pytest.mark.full
 def test_a_gray_image_stands_for_three_equal_channels(rng):
     model = registry.get("models", "cnn_medical")(6)
     gray = batch_of(rng, (64, 64, 1), 6, 3)

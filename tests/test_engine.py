@@ -50,10 +50,10 @@ PLAIN = {"execution": "map", "devices": 1}  # the order of a plain loop: one cli
 SIDE_BY_SIDE = {"execution": "vmap", "devices": 2}
 SPREAD = {"execution": "chunk", "devices": 2}
 STRATEGIES = [
-    ("all", SIDE_BY_SIDE),
     (4, SPREAD),
 ]
 OTHERS = [
+    ("all", SIDE_BY_SIDE),
     ("all", {"execution": "vmap", "devices": 3}),
     ("all", {"rounds_per_call": 2, "devices": 2}),
     ("all", {"execution": "vmap", "devices": 1}),

@@ -313,6 +313,7 @@ def test_flame_reaches_the_closed_form(clients):
     assert distance(personal, (0.7 * ols + 0.8 * ols.mean(0)) / (0.7 + 0.8)) < 1e-6
 
 
+@pytest.mark.full
 def test_a_regression_is_run_and_recorded_without_accuracies(tmp_path):
     result = fj.run(rounds=100, eval_every=10, data={"name": "linreg"}, out=tmp_path / "out")
     assert (result.summary["model"], result.summary["parameters"]) == ("linear", 60)

@@ -136,14 +136,10 @@ def alone(tmp_path_factory):
     return of
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("processes", "devices", "case"),
-    [
-        (2, 2, "some of them"),
-        pytest.param(2, 2, "all clients", marks=pytest.mark.full),
-        pytest.param(2, 2, "a store on the hosts", marks=pytest.mark.full),
-        *[pytest.param(1, 8, case, marks=pytest.mark.full) for case in CASES],
-    ],
+    [*[(2, 2, case) for case in CASES], *[(1, 8, case) for case in CASES]],
 )
 def test_two_processes_and_eight_devices_give_the_same_run(
     processes, devices, case, alone, tmp_path

@@ -113,7 +113,7 @@ class Reference:
     ("selected", "weights", "devices"),
     [
         ("all", "samples", 4),
-        (2, "uniform", 1),
+        pytest.param(2, "uniform", 1, marks=pytest.mark.full),
         pytest.param("all", "uniform", 1, marks=pytest.mark.full),
         pytest.param(2, "samples", 4, marks=pytest.mark.full),
     ],

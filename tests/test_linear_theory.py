@@ -164,6 +164,7 @@ def test_a_large_lam_leads_to_the_consensus(rng):
         np.testing.assert_allclose(np.divide(apart[:-1], apart[1:]), 10, rtol=0.01)
 
 
+@pytest.mark.full
 def test_fedadmm_reaches_the_consensus():
     values = {
         "partition": RAGGED,

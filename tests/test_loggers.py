@@ -77,6 +77,7 @@ def test_tensorboard_has_each_round_once_after_a_stop(killed, done, tmp_path):
     assert list(scalars(out)) == SHOWN
 
 
+@pytest.mark.full
 def test_runs_of_a_sweep_log_apart(tmp_path):
     out = tmp_path / "sweep"
     fj.sweep(**log("tensorboard"), seeds=[0, 1], out=out)

@@ -26,10 +26,7 @@ def values(method, selected, **engine):
 
 @pytest.mark.parametrize(
     "method",
-    [
-        m if m in ("flame", "per_fedavg") else pytest.param(m, marks=pytest.mark.full)
-        for m in METHODS
-    ],
+    [m if m == "flame" else pytest.param(m, marks=pytest.mark.full) for m in METHODS],
 )
 def test_learns_repeats_itself_and_suits_every_strategy(method):
     _, fed, eng = set_up(values(method, 4, execution="map"), blobs(), small_net())

@@ -78,12 +78,8 @@ def test_outputs_that_are_kept(name):
     assert not re.search(r"/(home|tmp|root|work|Users|content)/", json.dumps(notebook))
 
 
-RUN = "04_your_own_data_and_method"  # by default
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.full] * (name != RUN)) for name in NAMES]
-)
+@pytest.mark.full
+@pytest.mark.parametrize("name", NAMES)
 def test_running_it(name, tmp_path):
     """From top to bottom at small settings, by the script that made the outputs."""
     quick = {"FLAMEJAX_SMALL": "1", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}

@@ -65,6 +65,7 @@ def test_a_full_disk_costs_no_checkpoint(tmp_path, monkeypatch):
     assert "No space left on device" in row["said"]
 
 
+@pytest.mark.full
 def test_half_a_config_is_not_taken_for_a_whole_one(tmp_path):
     import processes
 

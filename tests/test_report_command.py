@@ -48,7 +48,8 @@ def test_report_lies_in_the_folder_and_an_old_one_is_replaced(folder, capsys):
     assert len(read(folder)) == 1
 
 
-@pytest.mark.parametrize("below", [False, pytest.param(True, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("below", [False, True])
 def test_several_folders_are_reported_here(below, folder, tmp_path, monkeypatch):
     other = kept.pretended(tmp_path / "other", "flame,local")
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""Real MNIST against the figures the paper and a prototype gave; a short form by default."""
+"""Real MNIST against the figures the paper and a prototype gave."""
 
 from pathlib import Path
 
@@ -24,6 +24,7 @@ def accuracies(mnist_dir, partition, rounds, seed=1, **method):
     return last["pm"]["accuracy"], last["gm"]["accuracy"]
 
 
+@pytest.mark.full
 def test_ten_rounds_with_two_classes_a_client(mnist_dir):
     personal, shared = accuracies(mnist_dir, "qlabel", rounds=10, preset="published")
     assert 0.97 < personal < 0.99

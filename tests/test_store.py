@@ -138,6 +138,7 @@ def test_windows_of_any_size_give_the_same_run(store):
         assert distance(found.models(client), expected.models(client)) < 1e-5
 
 
+@pytest.mark.full
 def test_attacks_and_their_messages_are_kept_too():
     attack = {"name": "sign_flip", "fraction": 0.3}
     dense, touched = (

@@ -92,6 +92,7 @@ def test_all_that_is_sent_down_is_used_and_all_that_changes_is_sent(name, preset
         assert sent == (used and changes)
 
 
+@pytest.mark.full
 def test_rows_add_up_and_are_drawn(tmp_path):
     matplotlib.use("Agg")
     settings = {"rounds": 3, "eval_every": 1, "model": {"name": "mlr"}, "data": {"limit": 100}}
